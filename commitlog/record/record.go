@@ -49,15 +49,15 @@ type View []byte
 func (v View) Size() int { panic("stub") }
 
 // Topic and the following return single fields; slices are views.
-func (v View) Topic() []byte          { panic("stub") }
-func (v View) QueueID() int32         { panic("stub") }
-func (v View) QueueOffset() int64     { panic("stub") }
-func (v View) PhyOffset() int64       { panic("stub") }
-func (v View) SysFlag() int32         { panic("stub") }
-func (v View) StoreTimestamp() int64  { panic("stub") }
-func (v View) BornTimestamp() int64   { panic("stub") }
-func (v View) Body() []byte           { panic("stub") }
-func (v View) Properties() []byte     { panic("stub") }
+func (v View) Topic() []byte         { panic("stub") }
+func (v View) QueueID() int32        { panic("stub") }
+func (v View) QueueOffset() int64    { panic("stub") }
+func (v View) PhyOffset() int64      { panic("stub") }
+func (v View) SysFlag() int32        { panic("stub") }
+func (v View) StoreTimestamp() int64 { panic("stub") }
+func (v View) BornTimestamp() int64  { panic("stub") }
+func (v View) Body() []byte          { panic("stub") }
+func (v View) Properties() []byte    { panic("stub") }
 
 // PatchOffsets and PatchStoreTimestamp change fields 6, 7 and 11 in place. Apply's way.
 func PatchOffsets(rec []byte, queueOffset, phyOffset int64) { panic("stub") }
