@@ -1,0 +1,119 @@
+package metadata
+
+import (
+	"encoding/json"
+	"fmt"
+	"sort"
+
+	"raftmq/fsm/command"
+)
+
+// snapshotVersion of the JSON form. A newer one is refused with a clear error.
+const snapshotVersion = 1
+
+// snapshot is the exported form: sorted, so that equal tables give equal bytes (replica checksum).
+type snapshot struct {
+	Version      int                          `json:"version"`
+	Settings     *command.Settings            `json:"settings,omitempty"`
+	NextNumber   int64                        `json:"nextNumber"`
+	Nodes        []Node                       `json:"nodes"`
+	Topics       []command.TopicConfig        `json:"topics"`
+	TopicVersion DataVersion                  `json:"topicVersion"`
+	Groups       []command.GroupConfig        `json:"groups"`
+	GroupVersion DataVersion                  `json:"groupVersion"`
+	Offsets      []command.ConsumerOffset     `json:"offsets"`
+	Floors       []floor                      `json:"floors,omitempty"`
+	KV           map[string]map[string]string `json:"kv,omitempty"` // encoding/json sorts keys
+}
+
+type floor struct {
+	Topic   string `json:"topic"`
+	QueueID int32  `json:"queueId"`
+	Offset  int64  `json:"offset"`
+}
+
+// Export returns the tables as bytes; equal tables give equal bytes on every node.
+func (t *Tables) Export() ([]byte, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := snapshot{Version: snapshotVersion, NextNumber: t.nextNumber, Nodes: sortedValues(t.nodes), Topics: sortedValues(t.topics),
+		TopicVersion: t.topicVersion, Groups: sortedValues(t.groups), GroupVersion: t.groupVersion, KV: t.kv}
+	if t.hasSettings {
+		settings := t.settings
+		s.Settings = &settings
+	}
+	for k, queues := range t.offsets {
+		for q, o := range queues {
+			s.Offsets = append(s.Offsets, command.ConsumerOffset{Topic: k.topic, Group: k.group, QueueID: q, Offset: o})
+		}
+	}
+	sort.Slice(s.Offsets, func(i, j int) bool {
+		a, b := s.Offsets[i], s.Offsets[j]
+		if a.Topic != b.Topic {
+			return a.Topic < b.Topic
+		}
+		if a.Group != b.Group {
+			return a.Group < b.Group
+		}
+		return a.QueueID < b.QueueID
+	})
+	for topic, queues := range t.floors {
+		for q, o := range queues {
+			s.Floors = append(s.Floors, floor{topic, q, o})
+		}
+	}
+	sort.Slice(s.Floors, func(i, j int) bool {
+		a, b := s.Floors[i], s.Floors[j]
+		return a.Topic < b.Topic || a.Topic == b.Topic && a.QueueID < b.QueueID
+	})
+	b, err := json.Marshal(&s)
+	if err != nil {
+		return nil, fmt.Errorf("metadata: export: %w", err)
+	}
+	return b, nil
+}
+
+// Import replaces the tables by exported ones. On error they stay as they were.
+func (t *Tables) Import(b []byte) error {
+	var s snapshot
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("metadata: import %d bytes: %w", len(b), err)
+	}
+	if s.Version != snapshotVersion {
+		return fmt.Errorf("metadata: import: snapshot version %d, this raftmq reads %d: %w", s.Version, snapshotVersion, command.ErrUnknown)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.resetLocked()
+	if s.Settings != nil {
+		t.settings, t.hasSettings = *s.Settings, true
+	}
+	t.nextNumber = max(s.NextNumber, 1)
+	for _, n := range s.Nodes {
+		t.nodes[n.ID] = n
+	}
+	for _, c := range s.Topics {
+		t.topics[c.TopicName] = c
+	}
+	for _, g := range s.Groups {
+		t.groups[g.GroupName] = g
+	}
+	t.topicVersion, t.groupVersion = s.TopicVersion, s.GroupVersion
+	for _, o := range s.Offsets {
+		k := offsetKey{o.Topic, o.Group}
+		if t.offsets[k] == nil {
+			t.offsets[k] = map[int32]int64{}
+		}
+		t.offsets[k][o.QueueID] = o.Offset
+	}
+	for _, f := range s.Floors {
+		if t.floors[f.Topic] == nil {
+			t.floors[f.Topic] = map[int32]int64{}
+		}
+		t.floors[f.Topic][f.QueueID] = f.Offset
+	}
+	for ns, kv := range s.KV {
+		t.kv[ns] = kv
+	}
+	return nil
+}
