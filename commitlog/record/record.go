@@ -1,17 +1,107 @@
 // Package record is the message record: RocketMQ's 17-field layout, one form for disk,
 // Raft entries and pull answers; batches, properties, message ids, tag codes, checksum.
-// Pure functions over bytes; no files.
+//
+// It holds pure functions over bytes: no files, no clock, no state. It does not decide
+// offsets (Deterministic-Apply: the commit log patches them), and it never compresses or
+// inflates a body.
+//
+// Layout of one record (RocketMQ 4.9.4, CommitLog and MessageDecoder), big-endian, b and s
+// being 8 for an IPv4 host and 20 for an IPv6 host:
+//
+//	0       4  total size, this field included
+//	4       4  magic, MagicV1 or MagicV2
+//	8       4  CRC-32 (IEEE) of the body & 0x7FFFFFFF, 0 for an empty body
+//	12      4  queue id
+//	16      4  flag, opaque to the broker
+//	20      8  queue offset (0 for prepared and rollback types)
+//	28      8  physical offset of byte 0 of this record
+//	36      4  sysFlag; 0x10 born host is IPv6, 0x20 store host is IPv6
+//	40      8  born timestamp, ms
+//	48      b  born host: IP, then the port as 4-byte int
+//	48+b    8  store timestamp, ms
+//	56+b    s  store host
+//	56+b+s  4  reconsume times
+//	60+b+s  8  prepared transaction offset
+//	68+b+s  4  body length, body
+//	        1  topic length (2 in v2), topic
+//	        2  properties length, properties
+//
+// A blank record fills the end of a segment: 4-byte size (all that remains), 4-byte
+// MagicBlank; the bytes after these are unspecified.
 package record
 
-import "net/netip"
+import (
+	"errors"
+	"net/netip"
+)
 
 // Format constants of RocketMQ's MessageDecoder and CommitLog.
 const (
 	MagicV1    uint32 = 0xDAA320A7
-	MagicV2    uint32 = 0xDAA320AB
+	MagicV2    uint32 = 0xDAA320AB // topic length is a 2-byte field (RocketMQ 5)
 	MagicBlank uint32 = 0xCBD43194
 	// BlankMinSize is the room a segment keeps for its end-of-file filler.
 	BlankMinSize = 8
+	// MinSize is the smallest record: IPv4 hosts, everything else empty.
+	MinSize = fixedSize + 2*hostV4Size
+)
+
+// Limits of the length fields (all are signed in the format).
+const (
+	MaxTopicLen      = 127
+	MaxTopicLenV2    = 32767
+	MaxPropertiesLen = 32767
+)
+
+// Bits of SysFlag (RocketMQ's MessageSysFlag).
+const (
+	SysFlagCompressed    int32 = 0x1
+	SysFlagMultiTags     int32 = 0x2
+	SysFlagTransaction   int32 = 0xC // mask
+	SysFlagPrepared      int32 = 0x4
+	SysFlagCommit        int32 = 0x8
+	SysFlagRollback      int32 = 0xC
+	SysFlagBornHostIPv6  int32 = 0x10
+	SysFlagStoreHostIPv6 int32 = 0x20
+	sysFlagHosts               = SysFlagBornHostIPv6 | SysFlagStoreHostIPv6
+)
+
+// Sizes and positions of the layout above.
+const (
+	fixedSize  = 75 // all fields but hosts, body, topic, properties; v1
+	hostV4Size = 8
+	hostV6Size = 20
+
+	offTotalSize     = 0
+	offMagic         = 4
+	offBodyCRC       = 8
+	offQueueID       = 12
+	offFlag          = 16
+	offQueueOffset   = 20
+	offPhyOffset     = 28
+	offSysFlag       = 36
+	offBornTimestamp = 40
+	offBornHost      = 48
+
+	crcMask               = 0x7FFFFFFF
+	blankHeaderSize       = 8
+	maxRecordSize   int64 = 1<<31 - 1
+)
+
+// Errors of the decoders. A sentence each; they come wrapped with the facts.
+var (
+	// ErrBlank: the bytes start with a segment's end-of-file filler. Not damage.
+	ErrBlank = errors.New("record: blank filler")
+	// ErrTruncated: the record goes on behind the given bytes.
+	ErrTruncated = errors.New("record: truncated")
+	// ErrMagic: the magic is neither a record's nor the filler's.
+	ErrMagic = errors.New("record: illegal magic")
+	// ErrLength: a length field contradicts another one or its limits.
+	ErrLength = errors.New("record: illegal length")
+	// ErrCRC: the body does not match its checksum.
+	ErrCRC = errors.New("record: body checksum mismatch")
+	// ErrHost: a host's port is above 65535.
+	ErrHost = errors.New("record: illegal host")
 )
 
 // Message is a record's fields. After Decode Topic, Properties and Body are views of the record.
@@ -21,70 +111,25 @@ type Message struct {
 	Flag                      int32
 	QueueOffset               int64
 	PhyOffset                 int64
-	SysFlag                   int32
-	BornTimestamp             int64
+	SysFlag                   int32 // Append overrides the IPv6 bits by the hosts
+	BornTimestamp             int64 // ms
 	BornHost                  netip.AddrPort
-	StoreTimestamp            int64
+	StoreTimestamp            int64 // ms
 	StoreHost                 netip.AddrPort
 	ReconsumeTimes            int32
 	PreparedTransactionOffset int64
 	BodyCRC                   uint32 // filled in by Decode; Append computes it
+	Magic                     uint32 // filled in by Decode; Append takes 0 as MagicV1
 	Body                      []byte
 	Properties                []byte
 }
 
-// Size is the encoded size in bytes.
-func (m *Message) Size() int { panic("stub") }
+// TransactionType is the transaction part of a sysFlag: 0, SysFlagPrepared, SysFlagCommit or SysFlagRollback.
+func TransactionType(sysFlag int32) int32 { return sysFlag & SysFlagTransaction }
 
-// Append appends the record (magic v1), setting the IPv6 flags and the body CRC. No allocation.
-func Append(dst []byte, m *Message) []byte { panic("stub") }
-
-// Decode reads the first record of b and returns its size. Every length is checked.
-func Decode(b []byte, m *Message) (int, error) { panic("stub") }
-
-// View reads fields straight from one encoded, checked record.
-type View []byte
-
-// Size is field 1, the record's length.
-func (v View) Size() int { panic("stub") }
-
-// Topic and the following return single fields; slices are views.
-func (v View) Topic() []byte         { panic("stub") }
-func (v View) QueueID() int32        { panic("stub") }
-func (v View) QueueOffset() int64    { panic("stub") }
-func (v View) PhyOffset() int64      { panic("stub") }
-func (v View) SysFlag() int32        { panic("stub") }
-func (v View) StoreTimestamp() int64 { panic("stub") }
-func (v View) BornTimestamp() int64  { panic("stub") }
-func (v View) Body() []byte          { panic("stub") }
-func (v View) Properties() []byte    { panic("stub") }
-
-// PatchOffsets and PatchStoreTimestamp change fields 6, 7 and 11 in place. Apply's way.
-func PatchOffsets(rec []byte, queueOffset, phyOffset int64) { panic("stub") }
-
-// PatchStoreTimestamp sets field 11.
-func PatchStoreTimestamp(rec []byte, millis int64) { panic("stub") }
-
-// Property returns a property's value as a view; later duplicates win.
-func Property(props []byte, name string) ([]byte, bool) { panic("stub") }
-
-// TagsCode is the Java hash of TAGS sign-extended, 0 when absent (not the delay exception).
-func TagsCode(props []byte) int64 { panic("stub") }
-
-// JavaHash is String.hashCode over UTF-16 units of UTF-8 text.
-func JavaHash(s []byte) int32 { panic("stub") }
-
-// AppendMessageID appends the offset message id, upper-case hex: 32 digits for IPv4, 56 for IPv6.
-func AppendMessageID(dst []byte, storeHost netip.AddrPort, phyOffset int64) []byte { panic("stub") }
-
-// ParseMessageID is its inverse.
-func ParseMessageID(id string) (netip.AddrPort, int64, error) { panic("stub") }
-
-// BatchEntry is one entry of a SEND_BATCH_MESSAGE body.
-type BatchEntry struct {
-	Flag             int32
-	Body, Properties []byte
+// AssignsQueueOffset tells whether a record of this sysFlag takes a place in its consume
+// queue. Prepared and rollback records do not: their field 6 is 0.
+func AssignsQueueOffset(sysFlag int32) bool {
+	t := TransactionType(sysFlag)
+	return t != SysFlagPrepared && t != SysFlagRollback
 }
-
-// NextBatchEntry decodes the first entry of a batch body and returns the rest.
-func NextBatchEntry(b []byte) (e BatchEntry, rest []byte, err error) { panic("stub") }
