@@ -1,0 +1,196 @@
+package remoting
+
+// internKey returns key as a string, without allocating when it is one of the ext
+// fields that clients and brokers send.
+func internKey(key []byte) string {
+	// The compiler compares the bytes in place: neither the switch nor the constant
+	// results allocate.
+	switch string(key) {
+	case "a":
+		return "a"
+	case "b":
+		return "b"
+	case "c":
+		return "c"
+	case "d":
+		return "d"
+	case "e":
+		return "e"
+	case "f":
+		return "f"
+	case "g":
+		return "g"
+	case "h":
+		return "h"
+	case "i":
+		return "i"
+	case "j":
+		return "j"
+	case "k":
+		return "k"
+	case "l":
+		return "l"
+	case "m":
+		return "m"
+	case "n":
+		return "n"
+	case "ns":
+		return "ns"
+	case "nsd":
+		return "nsd"
+	case "lo":
+		return "lo"
+	case "oway":
+		return "oway"
+	case "bname":
+		return "bname"
+	case "ReqT":
+		return "ReqT"
+	case "producerGroup":
+		return "producerGroup"
+	case "consumerGroup":
+		return "consumerGroup"
+	case "topic":
+		return "topic"
+	case "defaultTopic":
+		return "defaultTopic"
+	case "defaultTopicQueueNums":
+		return "defaultTopicQueueNums"
+	case "queueId":
+		return "queueId"
+	case "sysFlag":
+		return "sysFlag"
+	case "bornTimestamp":
+		return "bornTimestamp"
+	case "flag":
+		return "flag"
+	case "properties":
+		return "properties"
+	case "reconsumeTimes":
+		return "reconsumeTimes"
+	case "unitMode":
+		return "unitMode"
+	case "batch":
+		return "batch"
+	case "maxReconsumeTimes":
+		return "maxReconsumeTimes"
+	case "msgId":
+		return "msgId"
+	case "queueOffset":
+		return "queueOffset"
+	case "transactionId":
+		return "transactionId"
+	case "MSG_REGION":
+		return "MSG_REGION"
+	case "TRACE_ON":
+		return "TRACE_ON"
+	case "batchUniqId":
+		return "batchUniqId"
+	case "maxMsgNums":
+		return "maxMsgNums"
+	case "commitOffset":
+		return "commitOffset"
+	case "suspendTimeoutMillis":
+		return "suspendTimeoutMillis"
+	case "subscription":
+		return "subscription"
+	case "subVersion":
+		return "subVersion"
+	case "expressionType":
+		return "expressionType"
+	case "maxMsgBytes":
+		return "maxMsgBytes"
+	case "requestSource":
+		return "requestSource"
+	case "proxyFrowardClientId":
+		return "proxyFrowardClientId"
+	case "suggestWhichBrokerId":
+		return "suggestWhichBrokerId"
+	case "nextBeginOffset":
+		return "nextBeginOffset"
+	case "minOffset":
+		return "minOffset"
+	case "maxOffset":
+		return "maxOffset"
+	case "offsetDelta":
+		return "offsetDelta"
+	case "topicSysFlag":
+		return "topicSysFlag"
+	case "groupSysFlag":
+		return "groupSysFlag"
+	case "forbiddenType":
+		return "forbiddenType"
+	case "offset":
+		return "offset"
+	case "timestamp":
+		return "timestamp"
+	case "boundaryType":
+		return "boundaryType"
+	case "committed":
+		return "committed"
+	case "setZeroIfNotFound":
+		return "setZeroIfNotFound"
+	case "clientID":
+		return "clientID"
+	case "clientId":
+		return "clientId"
+	case "group":
+		return "group"
+	case "delayLevel":
+		return "delayLevel"
+	case "originMsgId":
+		return "originMsgId"
+	case "originTopic":
+		return "originTopic"
+	case "tranStateTableOffset":
+		return "tranStateTableOffset"
+	case "commitLogOffset":
+		return "commitLogOffset"
+	case "commitOrRollback":
+		return "commitOrRollback"
+	case "fromTransactionCheck":
+		return "fromTransactionCheck"
+	case "offsetMsgId":
+		return "offsetMsgId"
+	case "acceptStandardJsonOnly":
+		return "acceptStandardJsonOnly"
+	case "readQueueNums":
+		return "readQueueNums"
+	case "writeQueueNums":
+		return "writeQueueNums"
+	case "perm":
+		return "perm"
+	case "topicFilterType":
+		return "topicFilterType"
+	case "order":
+		return "order"
+	case "attributes":
+		return "attributes"
+	case "force":
+		return "force"
+	case "AccessKey":
+		return "AccessKey"
+	case "Signature":
+		return "Signature"
+	case "SecurityToken":
+		return "SecurityToken"
+	case "IS_SUPPORT_HEART_BEAT_V2":
+		return "IS_SUPPORT_HEART_BEAT_V2"
+	case "IS_SUB_CHANGE":
+		return "IS_SUB_CHANGE"
+	}
+	return string(key)
+}
+
+// internRemark does the same for the remarks of successful answers.
+func internRemark(remark []byte) string {
+	switch string(remark) {
+	case "":
+		return ""
+	case "FOUND":
+		return "FOUND"
+	case "not set any response code":
+		return "not set any response code"
+	}
+	return string(remark)
+}
