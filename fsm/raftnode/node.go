@@ -1,83 +1,188 @@
-// Package raftnode wires hashicorp/raft: stable, log and snapshot store, configuration, the
-// proposer that batches commands into entries, leadership events and voters. It knows nothing
-// of what an entry means.
 package raftnode
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 )
-
-// Errors of Propose and of Proposal.Done.
-var (
-	// ErrNotLeader: this node may not take writes now: it does not lead, or has not yet applied its barrier.
-	ErrNotLeader = errors.New("raftnode: not the leader")
-	// ErrLeadershipLost: the outcome is unknown; the entry may still be committed by the next leader.
-	ErrLeadershipLost = errors.New("raftnode: leadership lost while the entry was in flight")
-	// ErrBusy: too many bytes are in flight.
-	ErrBusy = errors.New("raftnode: too many bytes in flight")
-	// ErrTooLarge: one command is larger than an entry may be.
-	ErrTooLarge = errors.New("raftnode: command larger than an entry may be")
-	// ErrClosed: the node is shutting down.
-	ErrClosed = errors.New("raftnode: closed")
-)
-
-// Proposal is one command on its way into an entry.
-type Proposal interface {
-	// AppendCommand appends exactly one encoded command to dst, called once, before Propose
-	// returns, under the proposer's lock: it must be quick and must not call back. storeMillis is the
-	// leader's stamp in Unix milliseconds; it never decreases.
-	AppendCommand(dst []byte, storeMillis int64) []byte
-	// Done is called exactly once if Propose returned nil: with what the FSM returned for the
-	// whole entry and the command's position in it, or with an error. It runs on the completion goroutine in
-	// log order and must not block.
-	Done(entryResult any, i int, err error)
-}
-
-// Role of this node.
-type Role string
-
-// Roles.
-const (
-	Follower  Role = "follower"
-	Candidate Role = "candidate"
-	Leader    Role = "leader"
-	Stopped   Role = "stopped"
-)
-
-// State is who leads, as this node knows now.
-type State struct {
-	Role     Role
-	Term     uint64
-	LeaderID string // "" while none is known
-	// Ready: this node leads, has applied its barrier and takes writes.
-	Ready bool
-	Since time.Time
-}
-
-// Server is one member of the Raft configuration.
-type Server struct {
-	ID, RaftAddr string
-	Voter        bool
-}
 
 // Node is a running Raft node.
-type Node struct{}
+type Node struct {
+	cfg      Config
+	raft     *raft.Raft
+	logs     *logStore
+	stable   *raftboltdb.BoltStore
+	proposer *proposer
+	hadState bool
 
-// State is a cheap snapshot (one atomic load).
-func (n *Node) State() State { panic("stub") }
+	state    atomic.Pointer[State]
+	watchers []func(State) // fixed at Start
+	events   chan raft.Observation
+	observer *raft.Observer
+	barriers chan uint64 // terms whose barrier has been applied
 
-// OnState registers a callback for changes, called in order from one goroutine, before Start.
-func (n *Node) OnState(f func(State)) { panic("stub") }
-
-// Propose puts p into the entry being built.
-func (n *Node) Propose(p Proposal) error { panic("stub") }
-
-// ProposeWait proposes one command of raw bytes and waits for what the FSM returned for it.
-func (n *Node) ProposeWait(ctx context.Context, command []byte) (entryResult any, i int, err error) {
-	panic("stub")
+	stop     chan struct{}
+	wg       sync.WaitGroup
+	closeOne sync.Once
+	closeErr error
 }
 
-// Servers is the latest configuration.
-func (n *Node) Servers() ([]Server, error) { panic("stub") }
+// Open opens the stores of cfg.Dir and prepares a node that takes no part yet; see Start.
+func Open(cfg Config) (*Node, error) {
+	cfg.ensureDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("raftnode: %w", err)
+	}
+	n := &Node{cfg: cfg, events: make(chan raft.Observation, 64), barriers: make(chan uint64, 1), stop: make(chan struct{})}
+	n.state.Store(&State{Role: Follower, Since: cfg.Now()})
+	var err error
+	n.stable, err = raftboltdb.New(raftboltdb.Options{Path: filepath.Join(cfg.Dir, "stable.db")})
+	if err != nil {
+		return nil, fmt.Errorf("raftnode: open stable store in %s: %w", cfg.Dir, err)
+	}
+	n.logs, err = openLogStore(cfg)
+	if err != nil {
+		_ = n.stable.Close()
+		return nil, err
+	}
+	n.hadState, err = raft.HasExistingState(n.logs, n.stable, cfg.Snapshots)
+	if err != nil {
+		_ = n.closeStores()
+		return nil, fmt.Errorf("raftnode: read existing state: %w", err)
+	}
+	return n, nil
+}
+
+// HasState reports whether the folder held Raft state when it was opened: such a node never bootstraps.
+func (n *Node) HasState() bool { return n.hadState }
+
+// OnState registers a callback for changes of State, called in order from one goroutine. Before Start.
+func (n *Node) OnState(f func(State)) { n.watchers = append(n.watchers, f) }
+
+// Start restores the latest snapshot through the FSM and takes part in the cluster.
+func (n *Node) Start() error {
+	r, err := raft.NewRaft(n.cfg.raftConfig(), n.cfg.FSM, n.logs, n.stable, n.cfg.Snapshots, n.cfg.Transport)
+	if err != nil {
+		return fmt.Errorf("raftnode: start: %w", err)
+	}
+	n.raft = r
+	n.proposer = newProposer(n.cfg, r)
+	n.observer = raft.NewObserver(n.events, false, func(o *raft.Observation) bool {
+		switch o.Data.(type) {
+		case raft.LeaderObservation, raft.RaftState:
+			return true
+		}
+		return false
+	})
+	r.RegisterObserver(n.observer)
+	n.wg.Add(2)
+	go n.watch()
+	go n.compact()
+	return nil
+}
+
+// Bootstrap makes this node the first of a new cluster of the given voters. Only for a node without state.
+func (n *Node) Bootstrap(servers []Server) error {
+	if n.hadState {
+		return errors.New("raftnode: a node with data never bootstraps")
+	}
+	var c raft.Configuration
+	for _, s := range servers {
+		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.RaftAddr), Suffrage: raft.Voter})
+	}
+	if err := n.raft.BootstrapCluster(c).Error(); err != nil {
+		return fmt.Errorf("raftnode: bootstrap: %w", err)
+	}
+	return nil
+}
+
+// Propose puts p into the entry being built and returns; see Proposal.
+func (n *Node) Propose(p Proposal) error { return n.proposer.propose(p) }
+
+// ProposeWait proposes one encoded command and waits for its result.
+func (n *Node) ProposeWait(ctx context.Context, command []byte) (entryResult any, i int, err error) {
+	w := &waiter{command: command, done: make(chan struct{})}
+	if err := n.proposer.propose(w); err != nil {
+		return nil, 0, err
+	}
+	select {
+	case <-w.done:
+		return w.result, w.i, w.err
+	case <-ctx.Done():
+		return nil, 0, fmt.Errorf("raftnode: command proposed, outcome unknown: %w", ctx.Err())
+	}
+}
+
+type waiter struct {
+	command []byte
+	done    chan struct{}
+	result  any
+	i       int
+	err     error
+}
+
+func (w *waiter) AppendCommand(dst []byte, _ int64) []byte { return append(dst, w.command...) }
+
+func (w *waiter) Done(result any, i int, err error) {
+	w.result, w.i, w.err = result, i, err
+	close(w.done)
+}
+
+// Indexes says where this node's log stands.
+type Indexes struct {
+	Applied, Commit, Last, Snapshot uint64
+	LastContact                     time.Time // with the leader; zero on the leader
+	LogBytes                        int64     // since the last snapshot
+}
+
+// Indexes returns the current indexes.
+func (n *Node) Indexes() Indexes {
+	stats := n.raft.Stats()
+	snap, _ := strconv.ParseUint(stats["last_snapshot_index"], 10, 64)
+	return Indexes{Applied: n.raft.AppliedIndex(), Commit: n.raft.CommitIndex(), Last: n.raft.LastIndex(),
+		Snapshot: snap, LastContact: n.raft.LastContact(), LogBytes: n.logs.bytesSince(snap)}
+}
+
+// Stats are counters of the proposer, for metrics.
+func (n *Node) Stats() Stats { return n.proposer.stats() }
+
+// TransferLeadership hands leadership to the most caught-up voter and waits until it is gone.
+func (n *Node) TransferLeadership() error {
+	if n.State().Role != Leader {
+		return nil
+	}
+	if err := n.raft.LeadershipTransfer().Error(); err != nil {
+		return fmt.Errorf("raftnode: transfer leadership: %w", err)
+	}
+	return nil
+}
+
+// Close stops taking part and closes the stores. Hand leadership over first.
+func (n *Node) Close() error {
+	n.closeOne.Do(func() {
+		close(n.stop)
+		if n.raft != nil {
+			n.proposer.stopAccepting(ErrClosed)
+			n.closeErr = n.raft.Shutdown().Error()
+			n.proposer.close()
+			n.raft.DeregisterObserver(n.observer)
+			n.wg.Wait()
+		}
+		n.closeErr = errors.Join(n.closeErr, n.closeStores())
+	})
+	return n.closeErr
+}
+
+func (n *Node) closeStores() error { return errors.Join(n.logs.Close(), n.stable.Close()) }

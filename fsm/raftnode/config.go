@@ -1,0 +1,141 @@
+// Package raftnode wires hashicorp/raft: stable, log and snapshot store, configuration, the
+// proposer that batches commands into entries, leadership events and voters. It knows nothing
+// of what an entry means; the FSM and the entry's head are given to it.
+//
+// Invariant: Quorum-Durable. The log store syncs before it returns, on the leader and on
+// followers, so a committed entry is on the disks of a majority.
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// Errors of Propose and of Proposal.Done.
+var (
+	// ErrNotLeader: this node takes no writes now: it does not lead, or has not yet applied its
+	// barrier. The command was certainly not proposed.
+	ErrNotLeader = errors.New("raftnode: not the leader")
+	// ErrLeadershipLost: the outcome is unknown; the entry may still be committed by the next leader.
+	ErrLeadershipLost = errors.New("raftnode: leadership lost while the entry was in flight")
+	// ErrBusy: too many bytes are in flight.
+	ErrBusy = errors.New("raftnode: too many bytes in flight")
+	// ErrTooLarge: one command is larger than an entry may be.
+	ErrTooLarge = errors.New("raftnode: command larger than an entry may be")
+	// ErrClosed: the node is shutting down.
+	ErrClosed = errors.New("raftnode: closed")
+)
+
+// LogStoreKind chooses the Raft log store.
+type LogStoreKind string
+
+// Log stores. WAL is raft-wal (append-only segments), Bolt is raft-boltdb.
+const (
+	WAL  LogStoreKind = "wal"
+	Bolt LogStoreKind = "bolt"
+)
+
+// Config of a Node. Zero values take the defaults in parentheses.
+type Config struct {
+	NodeID    string
+	Dir       string // holds stable.db and the log store
+	LogStore  LogStoreKind
+	FSM       raft.FSM
+	Snapshots raft.SnapshotStore
+	Transport raft.Transport
+	// EntryHead appends the head of a new entry (command.AppendEntryHead).
+	EntryHead func(dst []byte) []byte
+	// Prepare runs on a new leader after its barrier and before it takes writes; it may apply
+	// commands itself. An error makes the node give leadership up.
+	Prepare func(apply func(command []byte) error) error
+
+	HeartbeatTimeout time.Duration // (500 ms) follower without contact starts an election after 1–2 of it
+	ElectionTimeout  time.Duration // (500 ms)
+	LeaseTimeout     time.Duration // (400 ms) leader without a quorum steps down
+
+	MaxEntryBytes    int   // an entry that reached this size takes no further command (1 MiB)
+	MaxCommandBytes  int   // one command (8 MiB)
+	MaxEntryCommands int   // (4096)
+	InFlightEntries  int   // entries handed to Raft and not yet applied (2)
+	InFlightBytes    int64 // waiting and in flight; beyond it Propose says ErrBusy (64 MiB)
+
+	SnapshotBytes int64 // log bytes since the last snapshot that call for one (128 MiB)
+	TrailingBytes int64 // log bytes kept behind a snapshot for followers that lag (128 MiB)
+	CacheBytes    int64 // newest entries kept in memory for Apply and replication (16 MiB)
+
+	Now    func() time.Time
+	Logger hclog.Logger
+}
+
+func (c *Config) ensureDefaults() {
+	def(&c.LogStore, WAL)
+	def(&c.HeartbeatTimeout, 500*time.Millisecond)
+	def(&c.ElectionTimeout, c.HeartbeatTimeout)
+	def(&c.LeaseTimeout, c.HeartbeatTimeout*4/5)
+	def(&c.MaxEntryBytes, 1<<20)
+	def(&c.MaxCommandBytes, 8<<20)
+	def(&c.MaxEntryCommands, 4096)
+	def(&c.InFlightEntries, 2)
+	def(&c.InFlightBytes, 64<<20)
+	def(&c.SnapshotBytes, 128<<20)
+	def(&c.TrailingBytes, 128<<20)
+	def(&c.CacheBytes, 16<<20)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if c.EntryHead == nil {
+		c.EntryHead = func(dst []byte) []byte { return dst }
+	}
+}
+
+func def[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.NodeID == "":
+		return errors.New("raftnode: NodeID is empty")
+	case c.Dir == "":
+		return errors.New("raftnode: Dir is empty")
+	case c.FSM == nil || c.Snapshots == nil || c.Transport == nil:
+		return errors.New("raftnode: FSM, Snapshots and Transport are required")
+	case c.LogStore != WAL && c.LogStore != Bolt:
+		return fmt.Errorf("raftnode: log store %q: want wal or bolt", c.LogStore)
+	case c.LeaseTimeout > c.HeartbeatTimeout:
+		return fmt.Errorf("raftnode: lease timeout %v is longer than the heartbeat timeout %v", c.LeaseTimeout, c.HeartbeatTimeout)
+	}
+	return nil
+}
+
+func (c *Config) raftConfig() *raft.Config {
+	r := raft.DefaultConfig()
+	r.LocalID = raft.ServerID(c.NodeID)
+	r.Logger = c.Logger
+	r.HeartbeatTimeout = c.HeartbeatTimeout
+	r.ElectionTimeout = c.ElectionTimeout
+	r.LeaderLeaseTimeout = c.LeaseTimeout
+	r.BatchApplyCh = true
+	r.MaxAppendEntries = maxAppendEntries
+	// Snapshots and compaction are driven by bytes (compaction.go): entries are large, so
+	// counting them says nothing.
+	r.SnapshotInterval = 365 * 24 * time.Hour
+	r.SnapshotThreshold = 1 << 62
+	r.TrailingLogs = 1 << 40
+	r.NoLegacyTelemetry = true
+	r.ShutdownOnRemove = false
+	return r
+}
+
+// maxAppendEntries bounds one replication call and one Apply batch; entries are up to 1 MiB.
+const maxAppendEntries = 16

@@ -1,0 +1,231 @@
+package raftnode
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	wal "github.com/hashicorp/raft-wal"
+)
+
+// backingStore is what both log stores are.
+type backingStore interface {
+	raft.LogStore
+	io.Closer
+}
+
+// logStore is a raft.LogStore over the durable one. It keeps the newest entries in memory, bounded by
+// bytes (entries are up to 1 MiB, so raft.LogCache's bound by count says nothing), for Apply on
+// followers and for replication on the leader; and it counts bytes per entry for compaction.
+type logStore struct {
+	backing backingStore
+
+	mu sync.RWMutex
+	// guarded by mu; entries[first..last] form a contiguous window
+	limit   int64
+	entries map[uint64]*raft.Log
+	first   uint64
+	last    uint64
+	size    int64
+	// total bytes stored up to and including an index, since open; marks are thinned to one per
+	// markEvery bytes so that a long log costs little.
+	total int64
+	marks []mark
+}
+
+type mark struct {
+	index uint64
+	total int64
+}
+
+const markEvery = 1 << 20
+
+func openLogStore(cfg Config) (*logStore, error) {
+	s := &logStore{limit: cfg.CacheBytes, entries: map[uint64]*raft.Log{}}
+	// One folder is never read by two kinds of log store: an operator who changes --raft-log-store on a
+	// folder with data would otherwise start with an empty log and forget what it acknowledged.
+	walDir, boltPath := filepath.Join(cfg.Dir, "wal"), filepath.Join(cfg.Dir, "log.db")
+	switch cfg.LogStore {
+	case Bolt:
+		if _, err := os.Stat(walDir); err == nil {
+			return nil, fmt.Errorf("raftnode: %s holds a raft-wal log, started with log store bolt: start it with wal, or wipe the node", walDir)
+		}
+		b, err := raftboltdb.New(raftboltdb.Options{Path: boltPath})
+		if err != nil {
+			return nil, fmt.Errorf("raftnode: open %s: %w", boltPath, err)
+		}
+		s.backing = b
+	default:
+		if _, err := os.Stat(boltPath); err == nil {
+			return nil, fmt.Errorf("raftnode: %s holds a raft-boltdb log, started with log store wal: start it with bolt, or wipe the node", boltPath)
+		}
+		if err := os.MkdirAll(walDir, 0o755); err != nil {
+			return nil, fmt.Errorf("raftnode: %w", err)
+		}
+		w, err := wal.Open(walDir, wal.WithLogger(cfg.Logger.Named("wal")))
+		if err != nil {
+			return nil, fmt.Errorf("raftnode: open %s: %w", walDir, err)
+		}
+		s.backing = w
+	}
+	if err := s.countExisting(); err != nil {
+		_ = s.backing.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// countExisting estimates the bytes of the log found at start from its newest entries, so that compaction
+// does not wait for a whole SnapshotBytes after every restart.
+func (s *logStore) countExisting() error {
+	first, err := s.backing.FirstIndex()
+	if err != nil {
+		return fmt.Errorf("raftnode: read log: %w", err)
+	}
+	last, err := s.backing.LastIndex()
+	if err != nil {
+		return fmt.Errorf("raftnode: read log: %w", err)
+	}
+	if last == 0 {
+		return nil
+	}
+	const sample = 64
+	var bytes, n int64
+	var l raft.Log
+	step := max((last-first)/sample, 1)
+	for i := first; i <= last; i += step {
+		if err := s.backing.GetLog(i, &l); err != nil {
+			return fmt.Errorf("raftnode: read log entry %d: %w", i, err)
+		}
+		bytes, n = bytes+entrySize(&l), n+1
+	}
+	mean := bytes / n
+	for i := first; i <= last; i += step {
+		s.marks = append(s.marks, mark{i, mean * int64(i-first+1)})
+	}
+	s.total = mean * int64(last-first+1)
+	return nil
+}
+
+func entrySize(l *raft.Log) int64 { return int64(len(l.Data)) + 64 }
+
+// FirstIndex implements raft.LogStore.
+func (s *logStore) FirstIndex() (uint64, error) { return s.backing.FirstIndex() }
+
+// LastIndex implements raft.LogStore.
+func (s *logStore) LastIndex() (uint64, error) { return s.backing.LastIndex() }
+
+// IsMonotonic implements raft.MonotonicLogStore for the stores that are.
+func (s *logStore) IsMonotonic() bool {
+	m, ok := s.backing.(raft.MonotonicLogStore)
+	return ok && m.IsMonotonic()
+}
+
+// GetLog implements raft.LogStore.
+func (s *logStore) GetLog(index uint64, l *raft.Log) error {
+	s.mu.RLock()
+	e, ok := s.entries[index]
+	s.mu.RUnlock()
+	if ok {
+		*l = *e
+		return nil
+	}
+	return s.backing.GetLog(index, l)
+}
+
+// StoreLog implements raft.LogStore.
+func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs implements raft.LogStore: durable when it returns nil.
+func (s *logStore) StoreLogs(logs []*raft.Log) error {
+	if err := s.backing.StoreLogs(logs); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range logs {
+		s.addLocked(l)
+	}
+	return nil
+}
+
+func (s *logStore) addLocked(l *raft.Log) {
+	if len(s.entries) > 0 && l.Index != s.last+1 {
+		s.dropLocked()
+	}
+	if len(s.entries) == 0 {
+		s.first = l.Index
+	}
+	s.entries[l.Index], s.last = l, l.Index
+	s.size += entrySize(l)
+	for s.size > s.limit && s.first < s.last {
+		s.size -= entrySize(s.entries[s.first])
+		delete(s.entries, s.first)
+		s.first++
+	}
+	s.total += entrySize(l)
+	if n := len(s.marks); n == 0 || s.total-s.marks[n-1].total >= markEvery {
+		s.marks = append(s.marks, mark{l.Index, s.total})
+	}
+}
+
+func (s *logStore) dropLocked() {
+	clear(s.entries)
+	s.size, s.first, s.last = 0, 0, 0
+}
+
+// DeleteRange implements raft.LogStore.
+func (s *logStore) DeleteRange(from, to uint64) error {
+	s.mu.Lock()
+	if to >= s.first {
+		s.dropLocked() // a conflicting suffix, or compaction up to the newest: rare, read them again
+	}
+	keep := s.marks[:0]
+	for _, m := range s.marks {
+		if m.index < from || m.index > to {
+			keep = append(keep, m)
+		}
+	}
+	s.marks = keep
+	s.mu.Unlock()
+	return s.backing.DeleteRange(from, to)
+}
+
+// bytesSince is about how many log bytes lie behind index.
+func (s *logStore) bytesSince(index uint64) int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.total - s.totalAtLocked(index)
+}
+
+func (s *logStore) totalAtLocked(index uint64) int64 {
+	var at int64
+	if len(s.marks) > 0 && index < s.marks[0].index {
+		at = s.marks[0].total - markEvery
+	}
+	for i := len(s.marks) - 1; i >= 0; i-- {
+		if s.marks[i].index <= index {
+			return s.marks[i].total
+		}
+	}
+	return max(at, 0)
+}
+
+// indexBehind is about the index that has the given bytes behind it, 0 when the log is shorter.
+func (s *logStore) indexBehind(bytes int64) uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for i := len(s.marks) - 1; i >= 0; i-- {
+		if s.total-s.marks[i].total >= bytes {
+			return s.marks[i].index
+		}
+	}
+	return 0
+}
+
+// Close closes the durable store.
+func (s *logStore) Close() error { return s.backing.Close() }

@@ -1,0 +1,119 @@
+package raftnode
+
+import (
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Role of this node.
+type Role string
+
+// Roles.
+const (
+	Follower  Role = "follower"
+	Candidate Role = "candidate"
+	Leader    Role = "leader"
+	Stopped   Role = "stopped"
+)
+
+// State is who leads, as this node knows now.
+type State struct {
+	Role     Role
+	Term     uint64
+	LeaderID string // "" while none is known
+	// Ready: this node leads, has applied its barrier and takes writes.
+	Ready bool
+	Since time.Time // when Role, Term, LeaderID or Ready last changed
+}
+
+// State is a cheap snapshot (one atomic load).
+func (n *Node) State() State { return *n.state.Load() }
+
+// watch turns Raft's observations into States, runs the barrier of each new term that this
+// node leads, and opens and closes the proposer. Owned by Start, ends with Close.
+func (n *Node) watch() {
+	defer n.wg.Done()
+	var barrierTerm, readyTerm uint64
+	for {
+		s := n.current()
+		if s.Role == Leader && s.Term > barrierTerm {
+			barrierTerm = s.Term
+			n.wg.Add(1)
+			go n.barrier(s.Term)
+		}
+		s.Ready = s.Role == Leader && s.Term == readyTerm
+		n.publish(s)
+		select {
+		case <-n.events:
+		case readyTerm = <-n.barriers:
+		case <-n.stop:
+			n.publish(State{Role: Stopped, Term: s.Term})
+			return
+		}
+	}
+}
+
+func (n *Node) current() State {
+	s := State{Term: n.raft.CurrentTerm()}
+	_, id := n.raft.LeaderWithID()
+	s.LeaderID = string(id)
+	switch n.raft.State() {
+	case raft.Leader:
+		s.Role = Leader
+	case raft.Candidate:
+		s.Role = Candidate
+	case raft.Shutdown:
+		s.Role = Stopped
+	default:
+		s.Role = Follower
+	}
+	if s.Role != Leader && s.LeaderID == n.cfg.NodeID {
+		s.LeaderID = "" // deposed, the next leader is not known yet
+	}
+	return s
+}
+
+func (n *Node) publish(s State) {
+	old := n.state.Load()
+	if s.Role == old.Role && s.Term == old.Term && s.LeaderID == old.LeaderID && s.Ready == old.Ready {
+		return
+	}
+	s.Since = n.cfg.Now()
+	if !s.Ready {
+		n.proposer.stopAccepting(ErrNotLeader)
+	}
+	n.state.Store(&s)
+	if s.Ready {
+		n.proposer.accept()
+	}
+	for _, f := range n.watchers {
+		f(s)
+	}
+}
+
+// barrier waits until everything of earlier terms is applied, then lets Prepare run: a leader that
+// has not caught up must not answer or write (Never-Guess).
+func (n *Node) barrier(term uint64) {
+	defer n.wg.Done()
+	if err := n.raft.Barrier(0).Error(); err != nil {
+		return // leadership is gone again; the next term has its own barrier
+	}
+	if n.cfg.Prepare != nil {
+		apply := func(command []byte) error {
+			entry := append(n.cfg.EntryHead(nil), command...)
+			return n.raft.Apply(entry, 0).Error()
+		}
+		if err := n.cfg.Prepare(apply); err != nil {
+			n.cfg.Logger.Error("new leader could not prepare, giving leadership up", "term", term, "error", err)
+			if err := n.raft.LeadershipTransfer().Error(); err != nil {
+				n.cfg.Logger.Warn("could not hand leadership over", "error", err)
+			}
+			return
+		}
+	}
+	select {
+	case n.barriers <- term:
+	case <-n.stop:
+	}
+}
