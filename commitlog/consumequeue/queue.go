@@ -1,0 +1,204 @@
+package consumequeue
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+
+	"raftmq/commitlog/mappedfile"
+)
+
+// Queue is the units of one topic and queue id. Its methods may be called from any goroutine
+// and stay safe (ErrClosed) after the set was closed or cleared.
+type Queue struct {
+	topic  string
+	id     int32
+	dir    string
+	opts   *mappedfile.Options // the set's; Dir is filled in by openFiles
+	inFile int64               // units in a file
+
+	// files is nil until the first write.
+	files    atomic.Pointer[mappedfile.Queue]
+	min, max atomic.Int64 // readable units are [min, max)
+
+	// The rest belongs to Batch's goroutine.
+	name  []byte // topic, for callbacks
+	slot  int    // place in the running batch, -1 when it has no unit there
+	dirty atomic.Bool
+}
+
+func newQueue(opts *mappedfile.Options, topic string, id int32) *Queue {
+	return &Queue{
+		topic: topic, id: id, opts: opts, name: []byte(topic), slot: -1,
+		dir:    filepath.Join(opts.Dir, topic, strconv.Itoa(int(id))),
+		inFile: opts.FileSize / UnitSize,
+	}
+}
+
+// Topic is the queue's topic.
+func (q *Queue) Topic() string { return q.topic }
+
+// ID is the queue id.
+func (q *Queue) ID() int32 { return q.id }
+
+// Min is the first queue offset that has a unit; equal to Max when there is none.
+func (q *Queue) Min() int64 { return q.min.Load() }
+
+// Max is the queue offset after the last readable unit.
+func (q *Queue) Max() int64 { return q.max.Load() }
+
+// View is a counted run of units. Units may be used until Release.
+type View struct {
+	Units Units
+	held  mappedfile.View
+}
+
+// Release gives the view back, once.
+func (v *View) Release() { v.held.Release() }
+
+// View returns the units from offset n on, at most max of them and at least one, as far as
+// they are in one file. ErrRange when n is not in [Min, Max).
+func (q *Queue) View(n int64, max int) (View, error) {
+	files := q.files.Load()
+	lo, hi := q.min.Load(), q.max.Load()
+	if files == nil || n < lo || n >= hi || max <= 0 {
+		return View{}, fmt.Errorf("%w: %s/%d offset %d, has [%d, %d)", ErrRange, q.topic, q.id, n, lo, hi)
+	}
+	// Not beyond max: units that a batch is still writing are nobody's business.
+	count := min(hi-n, int64(max))
+	held, err := files.View(n*UnitSize, int(count)*UnitSize)
+	if err != nil {
+		return View{}, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
+	}
+	b := held.Bytes
+	return View{Units: Units(b[:len(b)-len(b)%UnitSize]), held: held}, nil
+}
+
+// At returns unit n. ErrRange when there is none.
+func (q *Queue) At(n int64) (Unit, error) {
+	v, err := q.View(n, 1)
+	if err != nil {
+		return Unit{}, err
+	}
+	defer v.Release()
+	return v.Units.At(0), nil
+}
+
+// Search returns the smallest n in [Min, Max] for which f(unit n) is true, Max when there is
+// none; f must be false up to some unit and true from there on.
+func (q *Queue) Search(f func(Unit) (bool, error)) (int64, error) {
+	return search(q.Min(), q.Max(), func(n int64) (bool, error) {
+		u, err := q.At(n)
+		if err != nil {
+			return false, err
+		}
+		return f(u)
+	})
+}
+
+// search is sort.Search over [lo, hi) with errors.
+func search(lo, hi int64, f func(int64) (bool, error)) (int64, error) {
+	for lo < hi {
+		mid := lo + (hi-lo)/2
+		ok, err := f(mid)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo, nil
+}
+
+// RaiseMin moves Min to the first unit whose record begins at or after phyOffset, the log's
+// own first byte (RocketMQ's correctMinOffset). All obsolete: Min becomes Max. Units and files
+// stay. One caller at a time.
+func (q *Queue) RaiseMin(phyOffset int64) error {
+	n, err := q.Search(func(u Unit) (bool, error) { return u.PhyOffset >= phyOffset, nil })
+	if err != nil {
+		return err
+	}
+	if n > q.min.Load() {
+		q.min.Store(n)
+	}
+	return nil
+}
+
+// openFiles opens or creates the queue's folder.
+func (q *Queue) openFiles() (*mappedfile.Queue, error) {
+	o := *q.opts
+	o.Dir = q.dir
+	return mappedfile.Open(o)
+}
+
+// write stores the units of offsets [first, first+len(units)) and makes them readable. It
+// returns by how much Max grew.
+func (q *Queue) write(units Units, first int64) (grew int64, err error) {
+	files := q.files.Load()
+	if files == nil {
+		if files, err = q.openFiles(); err != nil {
+			return 0, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
+		}
+		q.files.Store(files)
+	}
+	if q.max.Load() == 0 && first > 0 {
+		if err := q.fill(files, first); err != nil {
+			return 0, err
+		}
+		q.min.Store(first)
+	}
+	for b, at := []byte(units), first; len(b) > 0; {
+		n := min(int64(len(b)), (q.inFile-at%q.inFile)*UnitSize)
+		if err := files.WriteAt(b[:n], at*UnitSize); err != nil {
+			return 0, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
+		}
+		b, at = b[n:], at+n/UnitSize
+	}
+	end, old := first+int64(units.Len()), q.max.Load()
+	if end <= old {
+		return 0, nil
+	}
+	q.max.Store(end)
+	return end - old, nil
+}
+
+// fill puts filler units before first, from the start of its file on: a reader of the files,
+// ours or RocketMQ's, tells them from units that were lost.
+func (q *Queue) fill(files *mappedfile.Queue, first int64) error {
+	const chunk = 1024
+	filler := make([]byte, 0, chunk*UnitSize)
+	for range chunk {
+		filler = AppendUnit(filler, Unit{Size: fillerSize})
+	}
+	for at := first - first%q.inFile; at < first; {
+		n := min(first-at, chunk)
+		if err := files.WriteAt(filler[:n*UnitSize], at*UnitSize); err != nil {
+			return fmt.Errorf("consumequeue %s/%d: fill: %w", q.topic, q.id, err)
+		}
+		at += n
+	}
+	return nil
+}
+
+func (q *Queue) flush() error {
+	files := q.files.Load()
+	if files == nil {
+		return nil
+	}
+	if _, err := files.Flush(0); err != nil {
+		return fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
+	}
+	return nil
+}
+
+func (q *Queue) close() error {
+	files := q.files.Load()
+	if files == nil {
+		return nil
+	}
+	return files.Close()
+}

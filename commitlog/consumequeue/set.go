@@ -1,0 +1,301 @@
+package consumequeue
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/go-hclog"
+
+	"raftmq/commitlog/mappedfile"
+)
+
+// Defaults of Config.
+const (
+	DefaultFileSize     = 300_000 * UnitSize // RocketMQ's mappedFileSizeConsumeQueue
+	DefaultAllocateStep = 64 << 10
+)
+
+// Config of a Set. Zero values take the defaults.
+type Config struct {
+	Dir      string // holds the topics' folders
+	FileSize int64  // rounded up to whole units (6,000,000)
+	// AllocateStep is how much disk a queue takes ahead of its end (64 KiB), so that thousands
+	// of short queues don't take a whole file each.
+	AllocateStep int64
+	Logger       hclog.Logger
+}
+
+type key struct {
+	topic string
+	id    int32
+}
+
+// Set is all queues of a store. A queue is made by its first unit, never by a read.
+type Set struct {
+	opts   mappedfile.Options
+	logger hclog.Logger
+
+	// mu guards queues against readers; only Batch's goroutine (and Clear, while there is
+	// none) changes the map.
+	mu     sync.RWMutex
+	queues map[key]*Queue
+
+	total atomic.Int64 // sum of all queues' Max
+	count atomic.Int64 // queues
+
+	flushMu sync.Mutex // held through a flush
+	dirty   struct {
+		sync.Mutex
+		queues []*Queue // have units that no flush has covered yet
+		made   []*Queue // folders whose parents are not synced yet
+	}
+	closed atomic.Bool
+}
+
+// Point is a state of the set that is durable: every unit of a record that begins below
+// PhyOffset. Units and Queues let Open notice what is missing.
+type Point struct {
+	PhyOffset int64
+	Units     int64 // sum of all queues' Max
+	Queues    int64 // queues that have units
+}
+
+func (c Config) options() mappedfile.Options {
+	if c.FileSize <= 0 {
+		c.FileSize = DefaultFileSize
+	}
+	if c.AllocateStep <= 0 {
+		c.AllocateStep = DefaultAllocateStep
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	c.FileSize = (c.FileSize + UnitSize - 1) / UnitSize * UnitSize
+	return mappedfile.Options{
+		Dir: c.Dir, FileSize: c.FileSize, AllocateStep: min(c.AllocateStep, c.FileSize),
+		Random: true, Logger: c.Logger.Named("consumequeue"),
+	}
+}
+
+// Open opens the queues of c.Dir as of point: of each queue the units of records below
+// point.PhyOffset, the rest cut off and zeroed. ErrDamaged when files are odd or their sum is
+// not the point's: then Remove the folder and dispatch the whole log again.
+func Open(c Config, point Point) (*Set, error) {
+	o := c.options()
+	s := &Set{opts: o, logger: o.Logger, queues: map[key]*Queue{}}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("consumequeue: %w", err)
+	}
+	err := s.load(point)
+	if err == nil {
+		err = s.compare(point)
+	}
+	if err != nil {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		for _, q := range s.queues {
+			q.close() // the first error is the one to tell
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// Remove deletes the folder of a set that is not open.
+func Remove(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("consumequeue: %w", err)
+	}
+	return nil
+}
+
+// Point is the set's state for a Point whose PhyOffset is where Batch's goroutine has come to;
+// for that goroutine only. It is durable after the next Flush.
+func (s *Set) Point(phyOffset int64) Point {
+	return Point{PhyOffset: phyOffset, Units: s.total.Load(), Queues: s.count.Load()}
+}
+
+// Queue finds a queue, nil when it has never had a unit. It does not allocate.
+func (s *Set) Queue(topic []byte, queueID int32) *Queue {
+	s.mu.RLock()
+	q := s.queues[key{string(topic), queueID}]
+	s.mu.RUnlock()
+	return visible(q)
+}
+
+// QueueOf is Queue for a string.
+func (s *Set) QueueOf(topic string, queueID int32) *Queue {
+	s.mu.RLock()
+	q := s.queues[key{topic, queueID}]
+	s.mu.RUnlock()
+	return visible(q)
+}
+
+// visible hides a queue whose first units are still being written.
+func visible(q *Queue) *Queue {
+	if q == nil || q.Max() == 0 {
+		return nil
+	}
+	return q
+}
+
+// Len is the number of queues.
+func (s *Set) Len() int { return int(s.count.Load()) }
+
+// Range calls f for every queue, in no order, until it returns false.
+func (s *Set) Range(f func(*Queue) bool) {
+	s.mu.RLock()
+	all := make([]*Queue, 0, len(s.queues))
+	for _, q := range s.queues {
+		if q.Max() > 0 {
+			all = append(all, q)
+		}
+	}
+	s.mu.RUnlock()
+	for _, q := range all {
+		if !f(q) {
+			return
+		}
+	}
+}
+
+// create makes a queue in memory; its files come with its first write.
+func (s *Set) create(topic []byte, queueID int32) (*Queue, error) {
+	if !ValidTopic(topic) {
+		return nil, fmt.Errorf("%w %q", ErrTopic, topic)
+	}
+	if queueID < 0 {
+		return nil, fmt.Errorf("%w %d of %s", ErrQueueID, queueID, topic)
+	}
+	q := newQueue(&s.opts, string(topic), queueID)
+	s.mu.Lock()
+	s.queues[key{q.topic, queueID}] = q
+	s.mu.Unlock()
+	return q, nil
+}
+
+// touch notes that q has units that are not durable, and made that its folder isn't either.
+func (s *Set) touch(q *Queue, made bool) {
+	if q.dirty.Load() && !made {
+		return
+	}
+	s.dirty.Lock()
+	defer s.dirty.Unlock()
+	if made {
+		s.count.Add(1)
+		s.dirty.made = append(s.dirty.made, q)
+	}
+	if !q.dirty.Swap(true) {
+		s.dirty.queues = append(s.dirty.queues, q)
+	}
+}
+
+// Flush makes everything durable that was written before the call.
+func (s *Set) Flush() error {
+	s.flushMu.Lock()
+	defer s.flushMu.Unlock()
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	return s.flush()
+}
+
+func (s *Set) flush() error {
+	s.dirty.Lock()
+	queues, made := s.dirty.queues, s.dirty.made
+	s.dirty.queues, s.dirty.made = nil, nil
+	// Before the flush: a unit written during it makes the queue dirty again.
+	for _, q := range queues {
+		q.dirty.Store(false)
+	}
+	s.dirty.Unlock()
+	for _, q := range queues {
+		if err := q.flush(); err != nil {
+			return err
+		}
+	}
+	return s.syncParents(made)
+}
+
+// syncParents makes the folders of new queues durable, each parent once.
+func (s *Set) syncParents(made []*Queue) error {
+	if len(made) == 0 {
+		return nil
+	}
+	seen := map[string]bool{s.opts.Dir: true}
+	for _, q := range made {
+		topic := filepath.Dir(q.dir)
+		if seen[topic] {
+			continue
+		}
+		seen[topic] = true
+		if err := syncDir(topic); err != nil {
+			return err
+		}
+	}
+	return syncDir(s.opts.Dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("consumequeue: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("consumequeue: sync folder %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Clear closes and removes all queues. No Batch may be in use; make a new one after it.
+// Readers of the old queues get errors.
+func (s *Set) Clear() error {
+	s.flushMu.Lock()
+	defer s.flushMu.Unlock()
+	s.mu.Lock()
+	old := s.queues
+	s.queues = map[key]*Queue{}
+	s.mu.Unlock()
+	s.dirty.Lock()
+	s.dirty.queues, s.dirty.made = nil, nil
+	s.dirty.Unlock()
+	s.total.Store(0)
+	s.count.Store(0)
+	var errs []error
+	for _, q := range old {
+		errs = append(errs, q.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := Remove(s.opts.Dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.opts.Dir, 0o755); err != nil {
+		return fmt.Errorf("consumequeue: %w", err)
+	}
+	return syncDir(filepath.Dir(s.opts.Dir))
+}
+
+// Close unmaps all queues once their views are released. It does not flush.
+func (s *Set) Close() error {
+	s.flushMu.Lock()
+	defer s.flushMu.Unlock()
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var first error
+	for _, q := range s.queues {
+		if err := q.close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
