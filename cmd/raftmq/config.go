@@ -1,0 +1,169 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Config is everything that a server is told: by flags, by the environment (RAFTMQ_ and the
+// flag's name in capitals, "-" as "_") and by a YAML file whose keys are the flags' names; the
+// first of these that names a value wins. loadConfig fills it, completes what is left to
+// defaults, and validates it: a Config that reaches startNode is complete and consistent.
+//
+// Sizes are bytes. Addresses are host:port with a numeric port.
+type Config struct {
+	// NodeID is this node's name for life: it is written into the data folder, and a folder
+	// of another node is refused. 1 to 64 letters, digits, '.', '_', '-'. Default: the host's name.
+	NodeID string
+	// ClusterName is RocketMQ's cluster name, equal on all nodes and fixed at bootstrap. It is also a
+	// topic of that name, hence the characters allowed.
+	ClusterName string
+	// BrokerName is the RocketMQ broker name of this node's Raft group, equal on its members and
+	// fixed at bootstrap.
+	BrokerName string
+	// DataDir is the folder for the commit log, consume queues, Raft log, snapshots and identity.
+	DataDir string
+
+	// ClientAddress is where clients connect, for the broker and for the name-server requests.
+	ClientAddress string
+	// RaftAddress is where peers replicate.
+	RaftAddress string
+	// GossipAddress is where memberlist listens, TCP and UDP.
+	GossipAddress string
+	// HTTPAddress is where status, health and metrics pages are served.
+	HTTPAddress string
+
+	// AdvertiseHost is the IP address under which others reach all four ports. Default for each
+	// port: the host it listens on; where it listens on all interfaces, this machine's first
+	// global address. An …Advertise below overrides it for one port.
+	AdvertiseHost string
+	// ClientAdvertise is what routes and message ids tell clients. Its host is an IP literal, as
+	// stock clients put it into records and the Go client refuses names. Filled in by loadConfig.
+	ClientAdvertise string
+	// RaftAdvertise is what peers dial; a host name is allowed. Filled in by loadConfig.
+	RaftAdvertise string
+	// GossipAdvertise is what memberlist tells others, an IP literal. Filled in by loadConfig.
+	GossipAdvertise string
+	// HTTPAdvertise is what status pages link to; a host name is allowed. Filled in by loadConfig.
+	HTTPAdvertise string
+
+	// Join lists gossip addresses of nodes to meet; one that answers is enough.
+	Join []string
+	// BootstrapExpect is how many nodes must have met before exactly one of them forms the new
+	// cluster. 0: never, this node only joins one or has data already. It has no effect on a
+	// node with data.
+	BootstrapExpect int
+
+	// FlushDiskType is ASYNC_FLUSH or SYNC_FLUSH: whether an answer also waits for this
+	// leader's own commit log flush. The quorum's fsync of the Raft log comes first in both.
+	FlushDiskType string
+	// MappedFileSizeCommitLog is the commit log's segment size: cluster-wide, fixed at bootstrap,
+	// because it decides physical offsets. A multiple of 4096.
+	MappedFileSizeCommitLog int64
+	// MappedFileSizeConsumeQueue is the size of a consume queue file, rounded up to units of 20
+	// by the store. Local.
+	MappedFileSizeConsumeQueue int64
+
+	// RaftLogStore is wal (hashicorp/raft-wal) or bolt (raft-boltdb). It can't change on a folder
+	// with data.
+	RaftLogStore string
+	// RaftHeartbeatTimeout is how long a follower hears nothing before it asks for votes.
+	RaftHeartbeatTimeout time.Duration
+	// RaftElectionTimeout is how long a candidate waits for votes; at least RaftHeartbeatTimeout.
+	RaftElectionTimeout time.Duration
+	// RaftSnapshotBytes is how many bytes of Raft log are written before a snapshot is taken.
+	// It bounds the replay at a restart.
+	RaftSnapshotBytes int64
+	// RaftTrailingBytes is how many bytes of Raft log stay behind a snapshot, so that a follower that
+	// was away for a moment needs no snapshot.
+	RaftTrailingBytes int64
+
+	// MaxMessageSize is the largest body, and the largest batch. It and the properties must
+	// fit a segment; left to its default it is lowered to what a small segment takes.
+	MaxMessageSize int64
+	// HoldWrites is how long a write waits for a leader during an election before it is refused
+	// with SERVICE_NOT_AVAILABLE. It stays below the clients' 3 s send timeout. 0: not at all.
+	HoldWrites time.Duration
+	// AutoCreateTopic creates unknown topics at the first send, as through TBW102. Fixed at bootstrap.
+	AutoCreateTopic bool
+	// AutoCreateGroup creates unknown consumer groups at their first heartbeat. Fixed at bootstrap.
+	AutoCreateGroup bool
+	// DefaultTopicQueues is TBW102's queue count, the most that an automatically created topic gets. Fixed at
+	// bootstrap.
+	DefaultTopicQueues int
+
+	// LogLevel is trace, debug, info, warn or error.
+	LogLevel string
+	// LogFormat is text or json, one line an event, on standard error.
+	LogFormat string
+}
+
+// Values of FlushDiskType, as RocketMQ names them, and of RaftLogStore and LogFormat.
+const (
+	asyncFlush = "ASYNC_FLUSH"
+	syncFlush  = "SYNC_FLUSH"
+
+	raftLogWAL  = "wal"
+	raftLogBolt = "bolt"
+
+	logText = "text"
+	logJSON = "json"
+)
+
+// Size units.
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// serverFlags registers a flag for every field of c; its default becomes the field's value.
+func serverFlags(fs *pflag.FlagSet, c *Config) {
+	fs.SortFlags = false
+	fs.StringVar(&c.NodeID, "node-id", defaultNodeID(), "this node's `name`, for life")
+	fs.StringVar(&c.ClusterName, "cluster-name", "DefaultCluster", "RocketMQ cluster `name`, equal on all nodes")
+	fs.StringVar(&c.BrokerName, "broker-name", "raftmq-a", "RocketMQ broker `name` of the Raft group, equal on its members")
+	fs.StringVar(&c.DataDir, "data-dir", "raftmq-data", "`folder` of this node's data")
+
+	fs.StringVar(&c.ClientAddress, "client-address", "0.0.0.0:9876", "listen `host:port` for clients; also the name server's")
+	fs.StringVar(&c.RaftAddress, "raft-address", "0.0.0.0:9877", "listen `host:port` for Raft peers")
+	fs.StringVar(&c.GossipAddress, "gossip-address", "0.0.0.0:9878", "listen `host:port` for gossip, TCP and UDP")
+	fs.StringVar(&c.HTTPAddress, "http-address", "0.0.0.0:9879", "listen `host:port` for status, health and metrics")
+	fs.StringVar(&c.AdvertiseHost, "advertise-host", "", "`IP` under which others reach all four ports (default: where it listens, or this machine's first address)")
+	fs.StringVar(&c.ClientAdvertise, "client-advertise", "", "`IP:port` told to clients, when it differs")
+	fs.StringVar(&c.RaftAdvertise, "raft-advertise", "", "`host:port` told to Raft peers, when it differs")
+	fs.StringVar(&c.GossipAdvertise, "gossip-advertise", "", "`IP:port` told to gossip peers, when it differs")
+	fs.StringVar(&c.HTTPAdvertise, "http-advertise", "", "`host:port` of the HTTP page, when it differs")
+
+	fs.StringSliceVar(&c.Join, "join", nil, "gossip `addresses` of nodes to meet, separated by commas; one is enough")
+	fs.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "form a new cluster once this `number` of nodes have met; 0 only joins")
+
+	fs.StringVar(&c.FlushDiskType, "flush-disk-type", asyncFlush, "`mode` "+asyncFlush+", or "+syncFlush+": an answer also waits for the commit log's flush")
+	sizeVar(fs, &c.MappedFileSizeCommitLog, "mapped-file-size-commit-log", gib, "commit log segment `size`, equal on all nodes, fixed at bootstrap")
+	sizeVar(fs, &c.MappedFileSizeConsumeQueue, "mapped-file-size-consume-queue", 6_000_000, "consume queue file `size`")
+
+	fs.StringVar(&c.RaftLogStore, "raft-log-store", raftLogWAL, "Raft log `store`: "+raftLogWAL+" or "+raftLogBolt)
+	fs.DurationVar(&c.RaftHeartbeatTimeout, "raft-heartbeat-timeout", 600*time.Millisecond, "silence of the leader before an election, `duration`")
+	fs.DurationVar(&c.RaftElectionTimeout, "raft-election-timeout", 600*time.Millisecond, "wait for votes, `duration`; at least the heartbeat timeout")
+	sizeVar(fs, &c.RaftSnapshotBytes, "raft-snapshot-bytes", 256*mib, "Raft log `size` after which a snapshot is taken")
+	sizeVar(fs, &c.RaftTrailingBytes, "raft-trailing-bytes", 64*mib, "Raft log `size` kept behind a snapshot for late followers")
+
+	sizeVar(fs, &c.MaxMessageSize, "max-message-size", 4*mib, "largest message body or batch, `size`")
+	fs.DurationVar(&c.HoldWrites, "hold-writes", time.Second, "wait for a leader before a write is refused, `duration`")
+	fs.BoolVar(&c.AutoCreateTopic, "auto-create-topic", true, "create unknown topics at the first send; fixed at bootstrap")
+	fs.BoolVar(&c.AutoCreateGroup, "auto-create-group", true, "create unknown consumer groups at the first heartbeat; fixed at bootstrap")
+	fs.IntVar(&c.DefaultTopicQueues, "default-topic-queues", 8, "`number` of queues that an automatically created topic gets at most; fixed at bootstrap")
+
+	fs.StringVar(&c.LogLevel, "log-level", "info", "`level` trace, debug, info, warn or error")
+	fs.StringVar(&c.LogFormat, "log-format", logText, "`format` text or json")
+}
+
+// Durability says in words what SEND_OK promises in this configuration (Quorum-Durable).
+func (c *Config) Durability() string {
+	const quorum = "SEND_OK after a majority has fsynced the Raft log"
+	if c.FlushDiskType == syncFlush {
+		return quorum + " and the leader has flushed its commit log (SYNC_FLUSH)"
+	}
+	return quorum + "; the commit log is flushed in the background (ASYNC_FLUSH)"
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+)
+
+// shutdownTimeout bounds a graceful stop: handing over leadership, answering what is parked, the
+// last flush. Past it the process exits as if it had been killed, which loses nothing either.
+const shutdownTimeout = 30 * time.Second
+
+func newServerCommand() *cobra.Command {
+	var cfg Config
+	var file string
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a node",
+		Long: `Runs a node until SIGTERM or SIGINT, which stop it gracefully: it hands leadership over,
+answers waiting clients and flushes. A second signal ends it at once.
+
+Values come from flags, then from the environment (--node-id is RAFTMQ_NODE_ID), then
+from the YAML file of --config, whose keys are the flags' names.
+
+Sizes are bytes, or numbers with KiB, MiB or GiB.`,
+		Example: `  # a cluster of one
+  raftmq server --bootstrap-expect 1
+
+  # each of three machines; any one of them is enough in --join
+  raftmq server --node-id n1 --data-dir /var/lib/raftmq --bootstrap-expect 3 --join 10.0.0.1:9878,10.0.0.2:9878,10.0.0.3:9878
+
+  # the same from a file
+  raftmq server --config /etc/raftmq.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := loadConfig(cmd, &cfg, file); err != nil {
+				return err
+			}
+			if err := cfg.checkOrigin(); err != nil {
+				return err
+			}
+			logger := newLogger(&cfg, cmd.ErrOrStderr())
+			for _, name := range unknownEnvironment(cmd.Flags()) {
+				logger.Warn("environment variable has no effect: no flag has this name", "variable", name)
+			}
+			return runServer(cmd.Context(), cfg, logger, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&file, configFlag, "", "YAML `file` with these flags' names as keys")
+	serverFlags(cmd.Flags(), &cfg)
+	return cmd
+}
+
+func newLogger(c *Config, out io.Writer) hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{
+		Name:       "raftmq",
+		Level:      hclog.LevelFromString(c.LogLevel),
+		Output:     out,
+		JSONFormat: c.LogFormat == logJSON,
+		TimeFormat: "2006-01-02T15:04:05.000Z07:00",
+	})
+}
+
+// runServer runs the node until a signal, the end of ctx, or a fatal error.
+func runServer(ctx context.Context, cfg Config, logger hclog.Logger, out io.Writer) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	defer signal.Stop(signals)
+
+	announce(&cfg, logger, out)
+	n, err := startNode(cfg, logger)
+	if err != nil {
+		return fmt.Errorf("node %s did not start: %w", cfg.NodeID, err)
+	}
+	select {
+	case err := <-n.Fatal():
+		// The node can't be trusted to finish anything; what it holds is on its disk or at its peers.
+		_ = shutdown(n, signals, logger)
+		return fmt.Errorf("node %s stopped: %w", cfg.NodeID, err)
+	case s := <-signals:
+		logger.Info("stopping", "signal", s.String())
+	case <-ctx.Done():
+		logger.Info("stopping", "reason", ctx.Err())
+	}
+	if err := shutdown(n, signals, logger); err != nil {
+		return fmt.Errorf("node %s did not stop cleanly: %w", cfg.NodeID, err)
+	}
+	logger.Info("stopped")
+	return nil
+}
+
+// shutdown stops the node gracefully; another signal ends the process at once.
+func shutdown(n *node, signals <-chan os.Signal, logger hclog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- n.Shutdown(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case s := <-signals:
+		logger.Warn("second signal, ending at once", "signal", s.String())
+		os.Exit(130)
+		return nil
+	case <-time.After(shutdownTimeout + time.Second):
+		return fmt.Errorf("still busy after %s", shutdownTimeout)
+	}
+}
+
+// announce says who starts, where, and what an acknowledgement will mean: a block of lines
+// for people on out, or one event where logs are JSON.
+func announce(c *Config, logger hclog.Logger, out io.Writer) {
+	if c.LogFormat == logJSON {
+		args := []any{"version", version, "node-id", c.NodeID, "cluster-name", c.ClusterName, "broker-name", c.BrokerName, "data-dir", c.DataDir,
+			"durability", c.Durability(), "raft-log-store", c.RaftLogStore, "bootstrap-expect", c.BootstrapExpect, "join", c.Join}
+		for _, p := range c.ports() {
+			args = append(args, p.name+"-address", *p.listen, p.name+"-advertise", *p.advertise)
+		}
+		logger.Info("starting", args...)
+		return
+	}
+	fmt.Fprintf(out, "%s\n", readBuildInfo())
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "  node\t%s of cluster %s, broker group %s\n", c.NodeID, c.ClusterName, c.BrokerName)
+	for _, p := range c.ports() {
+		fmt.Fprintf(w, "  %s\t%s\n", p.name, listenAndAdvertise(*p.listen, *p.advertise))
+	}
+	fmt.Fprintf(w, "  data\t%s (segments of %s, Raft log %s)\n", c.DataDir, formatSize(c.MappedFileSizeCommitLog), c.RaftLogStore)
+	fmt.Fprintf(w, "  durability\t%s\n", c.Durability())
+	if c.BootstrapExpect > 0 || len(c.Join) > 0 {
+		fmt.Fprintf(w, "  cluster\t%s\n", c.origin())
+	}
+	w.Flush()
+}
+
+func listenAndAdvertise(listen, advertise string) string {
+	if listen == advertise {
+		return listen
+	}
+	return listen + ", told to others as " + advertise
+}
+
+// origin says in words where the cluster comes from, if this node has no data.
+func (c *Config) origin() string {
+	join := "joins " + strings.Join(c.Join, ", ")
+	switch {
+	case c.BootstrapExpect == 0:
+		return join
+	case c.BootstrapExpect == 1:
+		return "formed by this node alone if it has no data"
+	case len(c.Join) == 0:
+		return fmt.Sprintf("formed when %d nodes have met, if none has data", c.BootstrapExpect)
+	default:
+		return fmt.Sprintf("%s; formed when %d nodes have met, if none has data", join, c.BootstrapExpect)
+	}
+}
