@@ -42,3 +42,5 @@ func (d *fieldDecoder) err() error {
 	}
 	return fmt.Errorf("%w: %s is %q, a number expected", ErrFieldValue, d.bad.Key, value)
 }
+
+func missing(key string) error { return fmt.Errorf("%w: %s", ErrFieldMissing, key) }

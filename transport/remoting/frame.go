@@ -87,21 +87,32 @@ func AppendFrame(dst []byte, c *Command) []byte {
 func AppendFrameHead(dst []byte, c *Command, bodyLen int) []byte {
 	at := len(dst)
 	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
-	serialize := SerializeJSON
-	if c.Serialize == SerializeRocketMQ && fitsBinary(c) {
-		serialize = SerializeRocketMQ
+	serialize := headSerialize(c.Serialize, c.Code, c.Version)
+	if serialize == SerializeRocketMQ && keysFitBinary(c.Ext) {
 		dst = appendBinaryHeader(dst, c)
 	} else {
+		serialize = SerializeJSON
 		dst = appendJSONHeader(dst, c)
 	}
-	if len(dst)-at-LengthSize-headerLenSize > maxHeaderLen {
-		return AppendFrameHead(dst[:at], &Command{
-			Code: 1, Language: c.Language, Version: c.Version, Opaque: c.Opaque, Flag: c.Flag,
-			Serialize: SerializeJSON, Remark: "header too long",
-		}, bodyLen)
+	if headTooLong(dst, at) {
+		return appendTooLong(dst[:at], c.Language, c.Version, c.Opaque, c.Flag, bodyLen)
 	}
 	finishHead(dst, at, serialize, bodyLen)
 	return dst
+}
+
+// headTooLong reports whether the header between offset at and the end of dst
+// exceeds its 24-bit length.
+func headTooLong(dst []byte, at int) bool {
+	return len(dst)-at-LengthSize-headerLenSize > maxHeaderLen
+}
+
+// appendTooLong appends the head that stands in for one whose header was too long.
+func appendTooLong(dst []byte, language uint8, version, opaque, flag int32, bodyLen int) []byte {
+	return AppendFrameHead(dst, &Command{
+		Code: ResponseSystemError, Language: language, Version: version, Opaque: opaque, Flag: flag,
+		Remark: "header too long",
+	}, bodyLen)
 }
 
 // finishHead fills in the two length words at offset at, behind which dst ends with

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
 )
 
 // The ROCKETMQ header (RocketMQ RocketMQSerializable), all numbers big-endian:
@@ -88,14 +89,19 @@ func (c *Command) decodeBinaryExt(ext []byte) error {
 	return nil
 }
 
-// fitsBinary reports whether the binary header can hold c: codes and versions have
-// 16 bits there (the POP codes do not fit), and so have key lengths.
-func fitsBinary(c *Command) bool {
-	if c.Code != int32(int16(c.Code)) || c.Version != int32(int16(c.Version)) {
-		return false
+// headSerialize tells how a header is written that should be written as want: the
+// binary one has 16 bits for codes and versions, too few for the POP codes.
+func headSerialize(want SerializeType, code, version int32) SerializeType {
+	if want != SerializeRocketMQ || code != int32(int16(code)) || version != int32(int16(version)) {
+		return SerializeJSON
 	}
-	for i := range c.Ext {
-		if len(c.Ext[i].Key) > math.MaxInt16 {
+	return SerializeRocketMQ
+}
+
+// keysFitBinary reports whether the lengths of all keys fit 16 bits.
+func keysFitBinary(ext []Field) bool {
+	for i := range ext {
+		if len(ext[i].Key) > math.MaxInt16 {
 			return false
 		}
 	}
@@ -130,4 +136,23 @@ func appendBinaryField(dst []byte, key string, value []byte) []byte {
 	dst = append(dst, key...)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(value)))
 	return append(dst, value...)
+}
+
+func appendBinaryInt(dst []byte, key string, n int64) []byte {
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(key)))
+	dst = append(dst, key...)
+	at := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = strconv.AppendInt(dst, n, 10)
+	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	return dst
+}
+
+func appendBinaryBool(dst []byte, key string, v bool) []byte {
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(key)))
+	dst = append(dst, key...)
+	if v {
+		return append(dst, 0, 0, 0, 4, 't', 'r', 'u', 'e')
+	}
+	return append(dst, 0, 0, 0, 5, 'f', 'a', 'l', 's', 'e')
 }

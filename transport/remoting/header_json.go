@@ -131,6 +131,13 @@ func appendJSONHeaderTail(dst []byte, flag int32, language uint8, opaque int32, 
 	return append(dst, '}')
 }
 
+// appendJSONInt appends the opening of a member up to the value's quote, then n.
+func appendJSONInt(dst []byte, opening string, n int64) []byte {
+	dst = append(dst, opening...)
+	dst = strconv.AppendInt(dst, n, 10)
+	return append(dst, '"')
+}
+
 const upperHex = "0123456789ABCDEF"
 
 // mustEscape marks the bytes that a JSON string may not hold as they are.

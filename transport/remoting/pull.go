@@ -62,13 +62,13 @@ func (h *PullHeader) Decode(c *Command) error {
 	case d.bad != nil:
 		return d.err()
 	case !hasQueue:
-		return fmt.Errorf("%w: queueId", ErrFieldMissing)
+		return missing("queueId")
 	case !hasOffset:
-		return fmt.Errorf("%w: queueOffset", ErrFieldMissing)
+		return missing("queueOffset")
 	case !hasMax:
-		return fmt.Errorf("%w: maxMsgNums", ErrFieldMissing)
+		return missing("maxMsgNums")
 	case !hasFlag:
-		return fmt.Errorf("%w: sysFlag", ErrFieldMissing)
+		return missing("sysFlag")
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (h *SendHeader) Decode(c *Command) error {
 		return fmt.Errorf("%w: %d is no send", ErrRequestCode, c.Code)
 	}
 	if !hasQueue && d.bad == nil {
-		return fmt.Errorf("%w: queueId", ErrFieldMissing)
+		return missing("queueId")
 	}
 	return d.err()
 }
