@@ -1,9 +1,11 @@
 package metadata
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 
 	"raftmq/fsm/command"
 )
@@ -33,38 +35,49 @@ type floor struct {
 }
 
 // Export returns the tables as bytes; equal tables give equal bytes on every node.
-func (t *Tables) Export() ([]byte, error) {
+func (t *Tables) Export() ([]byte, error) { return t.Capture()() }
+
+// Capture copies the tables quickly (Raft's Apply waits meanwhile) and returns a function that
+// encodes the copy later.
+func (t *Tables) Capture() func() ([]byte, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
+	c := &Tables{settings: t.settings, hasSettings: t.hasSettings, nodes: maps.Clone(t.nodes), nextNumber: t.nextNumber,
+		topics: maps.Clone(t.topics), topicVersion: t.topicVersion, groups: maps.Clone(t.groups), groupVersion: t.groupVersion,
+		offsets: cloneNested(t.offsets), floors: cloneNested(t.floors), kv: cloneNested(t.kv)}
+	return c.encode
+}
+
+func cloneNested[K, L comparable, V any](m map[K]map[L]V) map[K]map[L]V {
+	out := make(map[K]map[L]V, len(m))
+	for k, v := range m {
+		out[k] = maps.Clone(v)
+	}
+	return out
+}
+
+// encode writes a captured copy, which nobody else sees.
+func (t *Tables) encode() ([]byte, error) {
 	s := snapshot{Version: snapshotVersion, NextNumber: t.nextNumber, Nodes: sortedValues(t.nodes), Topics: sortedValues(t.topics),
 		TopicVersion: t.topicVersion, Groups: sortedValues(t.groups), GroupVersion: t.groupVersion, KV: t.kv}
 	if t.hasSettings {
-		settings := t.settings
-		s.Settings = &settings
+		s.Settings = &t.settings
 	}
 	for k, queues := range t.offsets {
 		for q, o := range queues {
 			s.Offsets = append(s.Offsets, command.ConsumerOffset{Topic: k.topic, Group: k.group, QueueID: q, Offset: o})
 		}
 	}
-	sort.Slice(s.Offsets, func(i, j int) bool {
-		a, b := s.Offsets[i], s.Offsets[j]
-		if a.Topic != b.Topic {
-			return a.Topic < b.Topic
-		}
-		if a.Group != b.Group {
-			return a.Group < b.Group
-		}
-		return a.QueueID < b.QueueID
+	slices.SortFunc(s.Offsets, func(a, b command.ConsumerOffset) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Group, b.Group), cmp.Compare(a.QueueID, b.QueueID))
 	})
 	for topic, queues := range t.floors {
 		for q, o := range queues {
 			s.Floors = append(s.Floors, floor{topic, q, o})
 		}
 	}
-	sort.Slice(s.Floors, func(i, j int) bool {
-		a, b := s.Floors[i], s.Floors[j]
-		return a.Topic < b.Topic || a.Topic == b.Topic && a.QueueID < b.QueueID
+	slices.SortFunc(s.Floors, func(a, b floor) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.QueueID, b.QueueID))
 	})
 	b, err := json.Marshal(&s)
 	if err != nil {

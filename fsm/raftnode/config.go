@@ -9,6 +9,7 @@ package raftnode
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -41,7 +42,11 @@ const (
 
 // Config of a Node. Zero values take the defaults in parentheses.
 type Config struct {
-	NodeID    string
+	// NodeID is the node's name for people and tables. Incarnation is random, made when the data folder was
+	// new; together they are the Raft server id. A wiped node is therefore a newcomer to Raft: it
+	// can't vote in place of the node whose acknowledgements it has forgotten.
+	NodeID      string
+	Incarnation string
 	Dir       string // holds stable.db and the log store
 	LogStore  LogStoreKind
 	FSM       raft.FSM
@@ -106,6 +111,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.NodeID == "":
 		return errors.New("raftnode: NodeID is empty")
+	case strings.Contains(c.NodeID, idSeparator):
+		return fmt.Errorf("raftnode: NodeID %q contains %q", c.NodeID, idSeparator)
 	case c.Dir == "":
 		return errors.New("raftnode: Dir is empty")
 	case c.FSM == nil || c.Snapshots == nil || c.Transport == nil:
@@ -120,7 +127,7 @@ func (c *Config) validate() error {
 
 func (c *Config) raftConfig() *raft.Config {
 	r := raft.DefaultConfig()
-	r.LocalID = raft.ServerID(c.NodeID)
+	r.LocalID = serverID(c.NodeID, c.Incarnation)
 	r.Logger = c.Logger
 	r.HeartbeatTimeout = c.HeartbeatTimeout
 	r.ElectionTimeout = c.ElectionTimeout

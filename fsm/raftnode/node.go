@@ -100,7 +100,7 @@ func (n *Node) Bootstrap(servers []Server) error {
 	}
 	var c raft.Configuration
 	for _, s := range servers {
-		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.RaftAddr), Suffrage: raft.Voter})
+		c.Servers = append(c.Servers, raft.Server{ID: serverID(s.ID, s.Incarnation), Address: raft.ServerAddress(s.RaftAddr), Suffrage: raft.Voter})
 	}
 	if err := n.raft.BootstrapCluster(c).Error(); err != nil {
 		return fmt.Errorf("raftnode: bootstrap: %w", err)

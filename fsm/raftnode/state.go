@@ -21,7 +21,7 @@ const (
 type State struct {
 	Role     Role
 	Term     uint64
-	LeaderID string // "" while none is known
+	LeaderID string // node id, "" while none is known
 	// Ready: this node leads, has applied its barrier and takes writes.
 	Ready bool
 	Since time.Time // when Role, Term, LeaderID or Ready last changed
@@ -57,7 +57,7 @@ func (n *Node) watch() {
 func (n *Node) current() State {
 	s := State{Term: n.raft.CurrentTerm()}
 	_, id := n.raft.LeaderWithID()
-	s.LeaderID = string(id)
+	s.LeaderID, _ = splitServerID(id)
 	switch n.raft.State() {
 	case raft.Leader:
 		s.Role = Leader
@@ -68,7 +68,7 @@ func (n *Node) current() State {
 	default:
 		s.Role = Follower
 	}
-	if s.Role != Leader && s.LeaderID == n.cfg.NodeID {
+	if s.Role != Leader && id == serverID(n.cfg.NodeID, n.cfg.Incarnation) {
 		s.LeaderID = "" // deposed, the next leader is not known yet
 	}
 	return s

@@ -1,0 +1,160 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"raftmq/commitlog/store"
+	"raftmq/fsm/command"
+
+	"github.com/hashicorp/raft"
+)
+
+// A snapshot is a head; the log's bytes are not in it, they are in the store.
+//
+//	8 bytes magic "RMQSNAP\x01" | u32 head length | head JSON | u32 CRC-32C of the head JSON
+//
+// When a snapshot goes to a follower, the log bytes [LogMin, Position.LogEnd) follow (see SnapshotStore).
+const (
+	snapshotMagic   = "RMQSNAP\x01"
+	snapshotVersion = 1
+	maxHeadBytes    = 1 << 30
+)
+
+// ErrSnapshot: the bytes are no snapshot of ours, or damaged. Such a snapshot is ignored and fetched again
+// from a peer; nothing is deleted because of it (F25).
+var ErrSnapshot = errors.New("fsm: damaged or foreign snapshot")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// head is what a snapshot says.
+type head struct {
+	Version int    `json:"version"`
+	Applied uint64 `json:"applied"` // Raft index that the tables stand at
+	Term    uint64 `json:"term"`
+	// LogMin and Position describe the commit log at Applied.
+	LogMin   int64           `json:"logMin"`
+	Position store.Position  `json:"position"`
+	Tables   json.RawMessage `json:"tables"`
+}
+
+func appendHead(dst []byte, h *head) ([]byte, error) {
+	b, err := json.Marshal(h)
+	if err != nil {
+		return dst, fmt.Errorf("fsm: encode snapshot: %w", err)
+	}
+	dst = append(dst, snapshotMagic...)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(b)))
+	dst = append(dst, b...)
+	return binary.BigEndian.AppendUint32(dst, crc32.Checksum(b, castagnoli)), nil
+}
+
+// headBytes is how long the head that starts in b claims to be, as far as b tells.
+func headBytes(b []byte) int {
+	const fixed = len(snapshotMagic) + 4
+	if len(b) < fixed {
+		return fixed
+	}
+	return fixed + int(min(binary.BigEndian.Uint32(b[len(snapshotMagic):]), maxHeadBytes)) + 4
+}
+
+// readHead reads and checks a head, and returns how many bytes it took.
+func readHead(r io.Reader) (*head, int64, error) {
+	var fixed [len(snapshotMagic) + 4]byte
+	if _, err := io.ReadFull(r, fixed[:]); err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", ErrSnapshot, err)
+	}
+	if string(fixed[:len(snapshotMagic)]) != snapshotMagic {
+		return nil, 0, fmt.Errorf("%w: magic %x", ErrSnapshot, fixed[:len(snapshotMagic)])
+	}
+	n := binary.BigEndian.Uint32(fixed[len(snapshotMagic):])
+	if n > maxHeadBytes {
+		return nil, 0, fmt.Errorf("%w: head of %d bytes", ErrSnapshot, n)
+	}
+	b, err := io.ReadAll(io.LimitReader(r, int64(n)+4)) // grows with what is there, not with what is claimed
+	if err != nil || len(b) != int(n)+4 {
+		return nil, 0, fmt.Errorf("%w: head of %d bytes, got %d: %w", ErrSnapshot, n, len(b), errors.Join(err, io.ErrUnexpectedEOF))
+	}
+	if got, want := crc32.Checksum(b[:n], castagnoli), binary.BigEndian.Uint32(b[n:]); got != want {
+		return nil, 0, fmt.Errorf("%w: checksum %08x, expected %08x", ErrSnapshot, got, want)
+	}
+	var h head
+	if err := json.Unmarshal(b[:n], &h); err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", ErrSnapshot, err)
+	}
+	if h.Version != snapshotVersion {
+		return nil, 0, fmt.Errorf("fsm: snapshot version %d, this raftmq reads %d: %w", h.Version, snapshotVersion, command.ErrUnknown)
+	}
+	return &h, int64(len(fixed)) + int64(len(b)), nil
+}
+
+// Snapshot implements raft.FSM: it captures the tables and the position; Persist does the work.
+func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
+	if err := f.fatal.Load(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStopped, *err)
+	}
+	min, _ := f.cfg.Store.LogRange()
+	return &capture{store: f.cfg.Store, export: f.cfg.Tables.Capture(),
+		head: head{Version: snapshotVersion, Applied: f.applied.Load(), Term: f.term, LogMin: min, Position: f.cfg.Store.Position()}}, nil
+}
+
+type capture struct {
+	store  Store
+	export func() ([]byte, error)
+	head   head
+}
+
+// Persist implements raft.FSMSnapshot. Flush-Before-Truncate: everything that the entries produced is durable
+// here before Raft may drop them.
+func (c *capture) Persist(sink raft.SnapshotSink) error {
+	if err := c.store.FlushAll(); err != nil {
+		return fmt.Errorf("fsm: flush before snapshot: %w", err)
+	}
+	tables, err := c.export()
+	if err != nil {
+		return err
+	}
+	c.head.Tables = tables
+	b, err := appendHead(nil, &c.head)
+	if err != nil {
+		return err
+	}
+	if _, err := sink.Write(b); err != nil {
+		return fmt.Errorf("fsm: write snapshot: %w", err)
+	}
+	return sink.Close()
+}
+
+// Release implements raft.FSMSnapshot.
+func (c *capture) Release() {}
+
+// Restore implements raft.FSM: tables and replay position come from the snapshot's head. The log bytes are in
+// the store already: they were there at the snapshot, or the snapshot store's sink installed them.
+func (f *FSM) Restore(r io.ReadCloser) error {
+	defer func() { _ = r.Close() }()
+	h, _, err := readHead(r)
+	if err != nil {
+		return err
+	}
+	if err := f.cfg.Store.Restore(h.Position); err != nil {
+		return fmt.Errorf("fsm: restore snapshot at index %d: %w", h.Applied, err)
+	}
+	if err := f.cfg.Tables.Import(h.Tables); err != nil {
+		return err
+	}
+	if s, ok := f.cfg.Tables.Settings(); ok {
+		if err := f.checkSettings(s); err != nil {
+			return err
+		}
+	}
+	f.term = h.Term
+	f.applied.Store(h.Applied)
+	if f.cfg.OnTables != nil {
+		f.cfg.OnTables()
+	}
+	return nil
+}
