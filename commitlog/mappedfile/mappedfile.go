@@ -1,12 +1,54 @@
 // Package mappedfile is one memory-mapped file of fixed size and the queue of them that
 // forms an address space. It is the only place that maps memory; mapped bytes leave it
 // only as counted views (Views-Are-Counted).
+//
+// It knows nothing of what the bytes mean: no records, no checksums, no recovery decisions.
+// It keeps three positions of the address space, minimum ≤ flushed ≤ readable ≤ written, and these
+// rules:
+//
+//   - Views-Are-Counted: a file is unmapped when the queue and the last view have let go.
+//   - Allocated-Before-Touched: a byte is only written after fallocate has taken its block,
+//     so that a full disk is ErrNoSpace and not SIGBUS.
+//   - Named-Before-Durable: the flushed position never enters a file whose size and directory
+//     entry are not on disk (F35).
+//   - Poisoned-For-Ever: after a failed sync the kernel may have dropped dirty pages and
+//     forgotten the error, so no later sync can be believed (F33).
+//
+// One goroutine writes (Append, Commit, WriteAt); any number read; flushes are serialised.
 package mappedfile
 
-import "github.com/hashicorp/go-hclog"
+import (
+	"errors"
+
+	"github.com/hashicorp/go-hclog"
+)
 
 // PageSize is RocketMQ's page: always 4096, whatever the machine's is.
 const PageSize = 4096
+
+// nameLen is the length of a file name: its start offset in decimal, zero-padded (RocketMQ's UtilAll.offset2FileName).
+const nameLen = 20
+
+// Sentinel errors; they come wrapped with file, offset and sizes.
+var (
+	// ErrClosed: the queue was closed.
+	ErrClosed = errors.New("mappedfile: closed")
+	// ErrReadOnly: a write to a queue opened read-only.
+	ErrReadOnly = errors.New("mappedfile: read-only")
+	// ErrOutOfRange: the offset is not in the readable range.
+	ErrOutOfRange = errors.New("mappedfile: offset out of range")
+	// ErrNoRoom: an append is larger than what remains of the file.
+	ErrNoRoom = errors.New("mappedfile: no room in this file")
+	// ErrNoSpace: the disk or quota is full. Nothing was touched; it may be tried again.
+	ErrNoSpace = errors.New("mappedfile: no space on device")
+	// ErrPoisoned: a sync failed once, so nothing later can be called durable.
+	ErrPoisoned = errors.New("mappedfile: poisoned by a failed sync")
+	// ErrFault: touching mapped memory failed: device error, or the file was truncated from outside.
+	ErrFault = errors.New("mappedfile: page fault on mapped memory")
+	// ErrLayout: the folder holds something that is not this queue's: a foreign name, a wrong
+	// size, a gap between files.
+	ErrLayout = errors.New("mappedfile: unexpected file")
+)
 
 // Options of a Queue.
 type Options struct {
@@ -17,62 +59,22 @@ type Options struct {
 	AllocateStep int64
 	Random       bool // madvise(MADV_RANDOM)
 	ReadOnly     bool
-	Logger       hclog.Logger
+	Logger       hclog.Logger // default: none
+	FS           FS           // default: the operating system's
 }
 
 // View is a counted piece of a mapping. Bytes may be used until Release.
 type View struct {
 	Bytes []byte
-	// unexported reference to the file
+	file  *File
 }
 
-// Release gives the view back; a second call on the same value is a bug.
-func (v *View) Release() { panic("stub") }
-
-// Queue is the address space. One writer; any number of readers.
-type Queue struct{}
-
-// Open lists, checks and maps the files of o.Dir. Positions start at full; the owner's recovery sets them.
-func Open(o Options) (*Queue, error) { panic("stub") }
-
-// Append returns size writable bytes at the write position, all in one file, making the
-// next file when the current one is full; size must fit what remains (Remaining). The
-// bytes are not readable before Commit.
-func (q *Queue) Append(size int) ([]byte, error) { panic("stub") }
-
-// Commit makes n bytes after the last committed position readable (stores the position atomically).
-func (q *Queue) Commit(n int64) { panic("stub") }
-
-// WriteAt copies b to offset off (allocated on demand, files made on demand): positional and
-// idempotent, for consume queues. It moves the readable end forward when it passes it.
-func (q *Queue) WriteAt(b []byte, off int64) error { panic("stub") }
-
-// Remaining is the room left in the file at the write position (FileSize when a new one is due).
-func (q *Queue) Remaining() int64 { panic("stub") }
-
-// MinOffset, MaxOffset bound the readable range; FlushedOffset is durable.
-func (q *Queue) MinOffset() int64     { panic("stub") }
-func (q *Queue) MaxOffset() int64     { panic("stub") }
-func (q *Queue) FlushedOffset() int64 { panic("stub") }
-
-// View returns the readable bytes from off to at most off+max within off's file.
-func (q *Queue) View(off int64, max int) (View, error) { panic("stub") }
-
-// Flush makes everything up to the readable end durable when at least leastPages pages
-// wait (0: any) and returns the durable end. A failed flush poisons the queue: every later
-// call returns ErrPoisoned wrapping the first error.
-func (q *Queue) Flush(leastPages int) (int64, error) { panic("stub") }
-
-// Truncate sets the readable, written and flushed end to off, zeroes the rest of that file and
-// removes later files. Recovery only.
-func (q *Queue) Truncate(off int64) error { panic("stub") }
-
-// DeleteBefore removes whole files that end at or before off, never the last. Files with
-// views out are removed from the queue at once and unmapped at zero.
-func (q *Queue) DeleteBefore(off int64) (removed int, err error) { panic("stub") }
-
-// Prepare makes the next file ahead of need (called by the pre-allocation goroutine).
-func (q *Queue) Prepare() error { panic("stub") }
-
-// Close unmaps (after views are gone) without flushing; Flush first.
-func (q *Queue) Close() error { panic("stub") }
+// Release gives the view back; a second call on the same value is a bug and panics.
+func (v *View) Release() {
+	f := v.file
+	if f == nil {
+		panic("mappedfile: Views-Are-Counted: view released twice")
+	}
+	v.file, v.Bytes = nil, nil
+	f.release()
+}

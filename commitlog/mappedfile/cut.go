@@ -1,0 +1,149 @@
+package mappedfile
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Truncate sets the readable, written and flushed end to off, zeroes the rest of that file and
+// removes later files, all of it durable on return. Recovery only: no writer, no reader. Bytes
+// below off that an earlier process wrote and did not flush are not flushed by it: an owner
+// that has such bytes calls SetFlushed and Flush afterwards.
+func (q *Queue) Truncate(off int64) error {
+	if err := q.writable(); err != nil {
+		return err
+	}
+	if off < q.minOffset.Load() || off > q.readable.Load() {
+		return fmt.Errorf("%w: truncate to %d, readable is %d to %d", ErrOutOfRange, off, q.MinOffset(), q.MaxOffset())
+	}
+	files := q.list()
+	keep := len(files)
+	// From the last one on, so that a crash leaves no gap. A file that starts at off goes too.
+	for keep > 0 && files[keep-1].from >= off {
+		keep--
+		if err := q.fs.Remove(files[keep].path); err != nil {
+			return err
+		}
+	}
+	q.setFiles(files[:keep])
+	for _, f := range files[keep:] {
+		f.release()
+	}
+	if f := q.fileAt(files[:keep], off); f != nil {
+		pos := off - f.from
+		if err := f.handle.Zero(pos, q.o.FileSize-pos); err != nil {
+			return fmt.Errorf("zero %s from %d: %w", f.path, pos, err)
+		}
+		f.allocated.Store(0) // blocks may be gone; taking them again leaves the others alone
+		if err := f.handle.Sync(); err != nil {
+			return q.fail(err)
+		}
+	}
+	if keep < len(files) {
+		if err := q.fs.SyncDir(q.o.Dir); err != nil {
+			return q.fail(err)
+		}
+	}
+	q.setPositions(off)
+	return nil
+}
+
+func (q *Queue) setFiles(files []*File) {
+	q.filesMu.Lock()
+	defer q.filesMu.Unlock()
+	q.files.Store(&files)
+}
+
+func (q *Queue) setPositions(off int64) {
+	q.wrote = off
+	q.readable.Store(off)
+	q.flushed.Store(off)
+	q.rewritten.Store(math.MaxInt64)
+}
+
+// SetFlushed moves the flushed end back to off: what is behind it was found, not written, and
+// the next Flush shall take it in. Recovery only.
+func (q *Queue) SetFlushed(off int64) {
+	q.flushed.Store(max(q.minOffset.Load(), min(off, q.flushed.Load())))
+}
+
+// SetMinOffset says that readable bytes begin at off, inside the first file, as after Reset.
+// Recovery only.
+func (q *Queue) SetMinOffset(off int64) error {
+	files := q.list()
+	if len(files) == 0 || off < files[0].from || off >= files[0].from+q.o.FileSize {
+		return fmt.Errorf("%w: minimum %d is not in the first file", ErrOutOfRange, off)
+	}
+	q.minOffset.Store(off)
+	return nil
+}
+
+// Reset removes all files and lets the empty queue begin at off, in the middle of a file if need be;
+// durable on return. No writer, no Prepare beside it; readers get ErrOutOfRange.
+func (q *Queue) Reset(off int64) error {
+	if err := q.writable(); err != nil {
+		return err
+	}
+	if off < 0 {
+		return fmt.Errorf("%w: reset to %d", ErrOutOfRange, off)
+	}
+	files := q.list()
+	if p := q.prepared.Swap(nil); p != nil {
+		files = append(files[:len(files):len(files)], p)
+	}
+	var err error
+	for i := len(files) - 1; i >= 0 && err == nil; i-- {
+		err = q.fs.Remove(files[i].path)
+	}
+	if err == nil {
+		err = q.fs.SyncDir(q.o.Dir)
+	}
+	if err != nil {
+		return q.fail(err)
+	}
+	q.setFiles(nil)
+	q.setPositions(off)
+	q.minOffset.Store(off)
+	for _, f := range files {
+		f.release()
+	}
+	return nil
+}
+
+// DeleteBefore removes whole files that end at or before off, never the last. Files with
+// views out are removed from the queue at once and unmapped at zero.
+func (q *Queue) DeleteBefore(off int64) (removed int, err error) {
+	if err := q.writable(); err != nil {
+		return 0, err
+	}
+	q.removeMu.Lock()
+	defer q.removeMu.Unlock()
+	files := q.list()
+	for removed < len(files)-1 && files[removed].from+q.o.FileSize <= off {
+		// From the first one on, so that a crash leaves no gap; readable until it is gone.
+		if err = q.fs.Remove(files[removed].path); err != nil {
+			break
+		}
+		removed++
+	}
+	if removed == 0 {
+		return 0, err
+	}
+	first := files[removed].from
+	q.minOffset.Store(max(q.minOffset.Load(), first))
+	q.filesMu.Lock()
+	now := append([]*File(nil), q.list()[removed:]...) // the writer may have added one
+	q.files.Store(&now)
+	q.filesMu.Unlock()
+	for _, f := range files[:removed] {
+		f.release()
+	}
+	for {
+		flushed := q.flushed.Load()
+		if flushed >= first || q.flushed.CompareAndSwap(flushed, first) {
+			break
+		}
+	}
+	return removed, errors.Join(err, q.fs.SyncDir(q.o.Dir))
+}

@@ -1,0 +1,123 @@
+package mappedfile
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+)
+
+// File is one mapped file of a queue.
+type File struct {
+	from   int64 // offset of byte 0
+	path   string
+	handle Handle
+	data   []byte
+
+	refs      atomic.Int32 // the queue's own and one for each view; the file is unmapped at zero
+	allocated atomic.Int64 // bytes from the start that have blocks; grows only, but for Truncate
+	named     atomic.Bool  // size and directory entry are durable
+}
+
+// fileName is the 20-digit name of the file that starts at off.
+func fileName(off int64) string { return fmt.Sprintf("%0*d", nameLen, off) }
+
+// createFile makes, allocates and maps the file that starts at from. It leaves nothing behind when it
+// fails. Nothing is durable yet.
+func (q *Queue) createFile(from int64) (*File, error) {
+	path := filepath.Join(q.o.Dir, fileName(from))
+	h, err := q.fs.Create(path, q.o.FileSize)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{from: from, path: path, handle: h}
+	err = q.allocate(f, q.allocateStep())
+	if err == nil {
+		f.data, err = h.Map(q.o.FileSize, q.o.Random)
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.Close(), q.fs.Remove(path))
+	}
+	f.refs.Store(1)
+	return f, nil
+}
+
+// openFile maps an existing file.
+func (q *Queue) openFile(from int64, recreate bool) (*File, error) {
+	path := filepath.Join(q.o.Dir, fileName(from))
+	h, err := q.fs.Open(path, q.o.ReadOnly)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{from: from, path: path, handle: h}
+	if recreate {
+		err = h.Truncate(q.o.FileSize)
+	}
+	if err == nil {
+		f.data, err = h.Map(q.o.FileSize, q.o.Random)
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	f.refs.Store(1)
+	f.named.Store(!recreate)
+	return f, nil
+}
+
+func (q *Queue) allocateStep() int64 {
+	if q.o.AllocateStep <= 0 {
+		return q.o.FileSize
+	}
+	return q.o.AllocateStep
+}
+
+// allocate gives the first n bytes of f blocks, rounded up to the step. Idempotent, and may
+// run in the pre-allocation goroutine and the writer at once: blocks that are there stay.
+func (q *Queue) allocate(f *File, n int64) error {
+	have := f.allocated.Load()
+	if n <= have {
+		return nil
+	}
+	step := q.allocateStep()
+	n = min((n+step-1)/step*step, q.o.FileSize)
+	err := f.handle.Allocate(have, n-have)
+	if errors.Is(err, ErrUnsupported) {
+		if q.warned.CompareAndSwap(false, true) {
+			q.logger.Warn("file system cannot reserve blocks, a full disk will be a page fault", "dir", q.o.Dir, "error", err)
+		}
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("allocate %s bytes %d to %d: %w", f.path, have, n, err)
+	}
+	for have < n && !f.allocated.CompareAndSwap(have, n) {
+		have = f.allocated.Load()
+	}
+	return nil
+}
+
+func (f *File) acquire() bool {
+	for {
+		n := f.refs.Load()
+		if n <= 0 {
+			return false
+		}
+		if f.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// release gives one reference back. An error of unmapping is unreachable for the holder of a
+// view and means a broken invariant (a foreign or doubled unmap).
+func (f *File) release() {
+	switch n := f.refs.Add(-1); {
+	case n == 0:
+		f.data = nil
+		if err := f.handle.Close(); err != nil {
+			panic(fmt.Sprintf("mappedfile: Views-Are-Counted: %v", err))
+		}
+	case n < 0:
+		panic("mappedfile: Views-Are-Counted: " + f.path + " released too often")
+	}
+}

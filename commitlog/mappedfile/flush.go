@@ -1,0 +1,82 @@
+package mappedfile
+
+import (
+	"fmt"
+	"math"
+)
+
+// Flush makes everything up to the readable end durable when at least leastPages pages
+// wait (0: any) or a file is full, and returns the durable end. A failed flush poisons the
+// queue: every later call returns ErrPoisoned wrapping the first error, and so do writes.
+func (q *Queue) Flush(leastPages int) (int64, error) {
+	q.flushMu.Lock()
+	defer q.flushMu.Unlock()
+	from := q.FlushedOffset()
+	if err := q.writable(); err != nil {
+		return from, err
+	}
+	end := q.readable.Load()
+	if end <= from && !(leastPages == 0 && q.entriesDirty.Load()) {
+		return from, nil
+	}
+	sameFile := from/q.o.FileSize == end/q.o.FileSize
+	if leastPages > 0 && sameFile && end/PageSize-from/PageSize < int64(leastPages) {
+		return from, nil
+	}
+	// What WriteAt rewrites from here on belongs to the next Flush.
+	from = min(from, q.rewritten.Swap(math.MaxInt64))
+	if err := q.flushRange(max(from, q.minOffset.Load()), end); err != nil {
+		return from, q.fail(err)
+	}
+	for {
+		flushed := q.flushed.Load() // DeleteBefore may have moved it on
+		if flushed >= end || q.flushed.CompareAndSwap(flushed, end) {
+			break
+		}
+	}
+	return q.FlushedOffset(), nil
+}
+
+// flushRange makes [off, end) durable: first that the files exist and have their size
+// (Named-Before-Durable), then the bytes.
+func (q *Queue) flushRange(off, end int64) error {
+	files := q.list()
+	entries := q.entriesDirty.Swap(false)
+	for _, f := range files {
+		if !f.named.Load() {
+			if !f.acquire() {
+				continue // removed meanwhile
+			}
+			err := f.handle.Sync()
+			f.release()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if entries {
+		if err := q.fs.SyncDir(q.o.Dir); err != nil {
+			return err
+		}
+	}
+	for _, f := range files {
+		f.named.Store(true)
+		to := min(end, f.from+q.o.FileSize)
+		start := max(off, f.from)
+		if start >= to || !f.acquire() {
+			continue
+		}
+		err := f.handle.SyncRange(start-f.from, to-start)
+		f.release()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fail poisons the queue with the first error and returns what every later call returns.
+func (q *Queue) fail(err error) error {
+	q.poison.CompareAndSwap(nil, fmt.Errorf("%w: %w", ErrPoisoned, err))
+	return q.poisoned()
+}

@@ -1,0 +1,101 @@
+package mappedfile
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"strconv"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// Open lists, checks and maps the files of o.Dir. All positions start at the end of the last
+// file, as if everything were written and flushed; the owner's recovery sets them (Truncate,
+// SetFlushed). A tail file of zero length, which a crash during creation leaves, is made
+// again (F39); any other file that does not belong is ErrLayout and nothing is changed.
+func Open(o Options) (*Queue, error) {
+	if o.FileSize <= 0 || o.AllocateStep < 0 {
+		return nil, fmt.Errorf("mappedfile: file size %d, allocate step %d: must be positive", o.FileSize, o.AllocateStep)
+	}
+	q := &Queue{o: o, fs: o.FS, logger: o.Logger}
+	q.rewritten.Store(math.MaxInt64)
+	if q.fs == nil {
+		q.fs = OS{}
+	}
+	if q.logger == nil {
+		q.logger = hclog.NewNullLogger()
+	}
+	if !o.ReadOnly {
+		if err := q.fs.MkdirAll(o.Dir); err != nil {
+			return nil, err
+		}
+	}
+	entries, err := q.fs.ReadDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	firstEmpty, err := checkLayout(o, entries)
+	if err != nil {
+		return nil, err
+	}
+	if o.ReadOnly {
+		entries, firstEmpty = entries[:firstEmpty], len(entries)
+	}
+	files := make([]*File, 0, len(entries))
+	for i, e := range entries {
+		if i >= firstEmpty {
+			q.logger.Warn("making a file again that a crash left empty", "file", filepath.Join(o.Dir, e.Name))
+		}
+		f, err := q.openFile(offsetOf(e.Name), i >= firstEmpty)
+		if err != nil {
+			for _, f := range files {
+				f.release()
+			}
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	q.files.Store(&files)
+	if len(files) > 0 {
+		end := files[len(files)-1].from + o.FileSize
+		q.wrote = end
+		q.minOffset.Store(files[0].from)
+		q.readable.Store(end)
+		q.flushed.Store(end)
+	}
+	q.entriesDirty.Store(firstEmpty < len(entries))
+	return q, nil
+}
+
+func offsetOf(name string) int64 {
+	off, err := strconv.ParseInt(name, 10, 64)
+	if err != nil || off < 0 || len(name) != nameLen || name[0] == '+' {
+		return -1
+	}
+	return off
+}
+
+// checkLayout checks names, sizes and that there is no gap. It returns the index of the first
+// file of the empty tail.
+func checkLayout(o Options, entries []Entry) (firstEmpty int, err error) {
+	firstEmpty = len(entries)
+	for firstEmpty > 0 && entries[firstEmpty-1].Size == 0 && !entries[firstEmpty-1].Dir {
+		firstEmpty--
+	}
+	for i, e := range entries {
+		path := filepath.Join(o.Dir, e.Name)
+		off := offsetOf(e.Name)
+		switch {
+		case e.Dir || off < 0:
+			return 0, fmt.Errorf("%w: %s: the name is not a %d-digit offset", ErrLayout, path, nameLen)
+		case off%o.FileSize != 0:
+			return 0, fmt.Errorf("%w: %s: the offset is no multiple of the file size %d", ErrLayout, path, o.FileSize)
+		case i < firstEmpty && e.Size != o.FileSize:
+			return 0, fmt.Errorf("%w: %s has %d bytes, expected %d", ErrLayout, path, e.Size, o.FileSize)
+		case i > 0 && off != offsetOf(entries[i-1].Name)+o.FileSize:
+			return 0, fmt.Errorf("%w: %s: the file before it is %s, %d is missing", ErrLayout, path,
+				entries[i-1].Name, offsetOf(entries[i-1].Name)+o.FileSize)
+		}
+	}
+	return firstEmpty, nil
+}

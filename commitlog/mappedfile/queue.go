@@ -1,0 +1,232 @@
+package mappedfile
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// Queue is the address space. One writer; any number of readers.
+type Queue struct {
+	o      Options
+	fs     FS
+	logger hclog.Logger
+
+	// files are the mapped files, contiguous, ascending. The slice is never changed, only
+	// replaced, so that readers need no lock. Replaced under filesMu.
+	files   atomic.Pointer[[]*File]
+	filesMu sync.Mutex
+
+	wrote     int64        // end of what Append handed out; the writer's
+	minOffset atomic.Int64 // the positions of the package comment
+	readable  atomic.Int64
+	flushed   atomic.Int64 // moved by Flush, recovery and DeleteBefore only
+	// rewritten is the lowest offset that WriteAt wrote below the readable end since the last
+	// Flush began; none when it is MaxInt64. The durable end is the lower of it and flushed.
+	rewritten atomic.Int64
+
+	makeMu   sync.Mutex           // held while a file is made, never across a sync
+	prepared atomic.Pointer[File] // made ahead, not yet in files
+
+	flushMu      sync.Mutex   // serialises Flush; taken before filesMu
+	removeMu     sync.Mutex   // serialises DeleteBefore
+	entriesDirty atomic.Bool  // the folder has entries that are not durable
+	poison       atomic.Value // of error: the first failed sync
+	warned       atomic.Bool
+	closed       atomic.Bool
+}
+
+func (q *Queue) list() []*File { return *q.files.Load() }
+
+// fileAt returns the file of off, nil if there is none.
+func (q *Queue) fileAt(files []*File, off int64) *File {
+	if len(files) == 0 || off < files[0].from {
+		return nil
+	}
+	if i := (off - files[0].from) / q.o.FileSize; i < int64(len(files)) {
+		return files[i]
+	}
+	return nil
+}
+
+// last returns the last file, nil if there is none.
+func (q *Queue) last() *File {
+	if files := q.list(); len(files) > 0 {
+		return files[len(files)-1]
+	}
+	return nil
+}
+
+// FileSize is the size of each file.
+func (q *Queue) FileSize() int64 { return q.o.FileSize }
+
+// Files is the number of files that are mapped and in use.
+func (q *Queue) Files() int { return len(q.list()) }
+
+// MinOffset is the first readable offset: the start of the first file, or where Reset began.
+func (q *Queue) MinOffset() int64 { return q.minOffset.Load() }
+
+// MaxOffset is the end of the readable range.
+func (q *Queue) MaxOffset() int64 { return q.readable.Load() }
+
+// FlushedOffset is the end of what is durable.
+func (q *Queue) FlushedOffset() int64 { return min(q.flushed.Load(), q.rewritten.Load()) }
+
+// WriteOffset is where the next Append goes. The writer's.
+func (q *Queue) WriteOffset() int64 { return q.wrote }
+
+// Remaining is the room left in the file at the write position (FileSize when a new one is due).
+func (q *Queue) Remaining() int64 { return q.o.FileSize - q.wrote%q.o.FileSize }
+
+// writable returns why nothing may be written.
+func (q *Queue) writable() error {
+	switch {
+	case q.closed.Load():
+		return ErrClosed
+	case q.o.ReadOnly:
+		return ErrReadOnly
+	}
+	return q.poisoned()
+}
+
+func (q *Queue) poisoned() error {
+	if err, ok := q.poison.Load().(error); ok {
+		return err
+	}
+	return nil
+}
+
+// Append returns size writable bytes at the write position, all in one file, making the
+// next file when the current one is full; size must fit what remains (Remaining), otherwise
+// ErrNoRoom. The bytes are not readable before Commit; they may be written until then. After an
+// error nothing has changed. It waits for no disk.
+func (q *Queue) Append(size int) ([]byte, error) {
+	if err := q.writable(); err != nil {
+		return nil, err
+	}
+	if int64(size) > q.Remaining() || size < 0 {
+		return nil, fmt.Errorf("%w: %d bytes at offset %d, %d remain", ErrNoRoom, size, q.wrote, q.Remaining())
+	}
+	f := q.last()
+	if f == nil || q.wrote >= f.from+q.o.FileSize {
+		var err error
+		if f, err = q.extend(q.wrote); err != nil {
+			return nil, err
+		}
+	}
+	pos := q.wrote - f.from
+	end := pos + int64(size)
+	if end > f.allocated.Load() {
+		if err := q.allocate(f, end); err != nil {
+			return nil, err
+		}
+	}
+	q.wrote += int64(size)
+	return f.data[pos:end:end], nil
+}
+
+// Commit makes n bytes after the last committed position readable (stores the position atomically).
+func (q *Queue) Commit(n int64) {
+	end := q.readable.Load() + n
+	if n < 0 || end > q.wrote {
+		panic(fmt.Sprintf("mappedfile: commit of %d bytes up to %d, written up to %d", n, end, q.wrote))
+	}
+	q.readable.Store(end)
+}
+
+// WriteAt copies b to offset off (allocated on demand, files made on demand): positional and
+// idempotent, for consume queues. It moves the readable end forward when it passes it, and
+// the flushed end back when it writes below it. An empty queue begins with the file of off.
+// Below the first file it is ErrOutOfRange. It waits for no disk.
+func (q *Queue) WriteAt(b []byte, off int64) error {
+	if err := q.writable(); err != nil {
+		return err
+	}
+	if files := q.list(); off < 0 || len(files) > 0 && off < files[0].from {
+		return fmt.Errorf("%w: write at %d, first file starts at %d", ErrOutOfRange, off, q.MinOffset())
+	}
+	for len(b) > 0 {
+		f, err := q.extend(off)
+		if err != nil {
+			return err
+		}
+		pos := off - f.from
+		n := min(int64(len(b)), q.o.FileSize-pos)
+		if err := q.allocate(f, pos+n); err != nil {
+			return err
+		}
+		if err := guardedCopy(f.data[pos:pos+n], b[:n]); err != nil {
+			return fmt.Errorf("write %s at %d: %w", f.path, pos, err)
+		}
+		q.wrote = max(q.wrote, off+n)
+		readable := q.readable.Load()
+		if off < readable {
+			// A running Flush may have passed these bytes already: the next one takes them in.
+			lowerTo(&q.rewritten, off)
+		}
+		if readable < off+n {
+			q.readable.Store(off + n)
+		}
+		b, off = b[n:], off+n
+	}
+	return nil
+}
+
+func lowerTo(a *atomic.Int64, v int64) {
+	for {
+		old := a.Load()
+		if old <= v || a.CompareAndSwap(old, v) {
+			return
+		}
+	}
+}
+
+func guardedCopy(dst, src []byte) (err error) {
+	defer CatchFault(ArmFault(), &err)
+	copy(dst, src)
+	return nil
+}
+
+// View returns the readable bytes from off to at most off+max within off's file. Outside
+// [MinOffset, MaxOffset) it is ErrOutOfRange. No allocation but for the error.
+func (q *Queue) View(off int64, max int) (View, error) {
+	// The end first: a file is in the list before its bytes are readable.
+	end := q.readable.Load()
+	if off >= q.minOffset.Load() && off < end && max >= 0 {
+		if f := q.fileAt(q.list(), off); f != nil && f.acquire() {
+			pos := off - f.from
+			to := min(end-f.from, q.o.FileSize, pos+int64(max))
+			return View{Bytes: f.data[pos:to:to], file: f}, nil
+		}
+	}
+	if q.closed.Load() {
+		return View{}, ErrClosed
+	}
+	return View{}, fmt.Errorf("%w: %d, readable is %d to %d", ErrOutOfRange, off, q.MinOffset(), end)
+}
+
+// Close unmaps (each file after its views are gone) without flushing; Flush first. The writer and
+// Prepare must have stopped. A file made ahead is removed. A second call does nothing.
+func (q *Queue) Close() error {
+	if !q.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	q.flushMu.Lock() // a running Flush uses the mappings
+	defer q.flushMu.Unlock()
+	var err error
+	if f := q.prepared.Swap(nil); f != nil {
+		err = errors.Join(q.fs.Remove(f.path), q.fs.SyncDir(q.o.Dir))
+		f.release()
+	}
+	q.filesMu.Lock()
+	files := q.list()
+	q.files.Store(&[]*File{})
+	q.filesMu.Unlock()
+	for _, f := range files {
+		f.release()
+	}
+	return err
+}
