@@ -34,18 +34,19 @@ var (
 // Config of a Cluster. Zero values take the defaults in parentheses.
 type Config struct {
 	Nodes int // number of nodes (3)
-	// Dir gets a folder nN with data and a file nN.log for each node; created if it is
-	// missing, never removed by this package.
+	// Dir gets a folder nN for each node, with data, log and pid as scripts/cluster lays them
+	// out; created if it is missing, never removed by this package.
 	Dir string
 	// Binary is the raftmq executable (see Build).
 	Binary string
 	// Network gives addresses and cuts links; the cluster closes it (a loopback network
 	// with free ports).
 	Network Network
-	// Name is the cluster's name (raftmq-test), BrokerName the group's (broker-a).
-	Name, BrokerName string
 	// Flags are further server flags of every node.
 	Flags []string
+	// Detached makes the processes outlive this program (see HandOver); default is that they
+	// die with it.
+	Detached bool
 	// Env are further NAME=value variables of every node.
 	Env []string
 }
@@ -63,12 +64,6 @@ func New(cfg Config) (*Cluster, error) {
 	if cfg.Nodes == 0 {
 		cfg.Nodes = 3
 	}
-	if cfg.Name == "" {
-		cfg.Name = "raftmq-test"
-	}
-	if cfg.BrokerName == "" {
-		cfg.BrokerName = "broker-a"
-	}
 	if cfg.Dir == "" || cfg.Binary == "" {
 		return nil, errors.New("cluster: Dir and Binary are required")
 	}
@@ -85,12 +80,15 @@ func New(cfg Config) (*Cluster, error) {
 	}
 	for i := 1; i <= cfg.Nodes; i++ {
 		id := "n" + strconv.Itoa(i)
+		if err := os.MkdirAll(filepath.Join(cfg.Dir, id), 0o755); err != nil {
+			return nil, fmt.Errorf("cluster: %w", err)
+		}
 		c.nodes = append(c.nodes, &Node{
 			ID:      id,
 			Index:   i,
 			Addrs:   c.net.Addresses(i),
-			DataDir: filepath.Join(cfg.Dir, id),
-			LogPath: filepath.Join(cfg.Dir, id+".log"),
+			DataDir: filepath.Join(cfg.Dir, id, "data"),
+			LogPath: filepath.Join(cfg.Dir, id, "log"),
 			cluster: c,
 		})
 	}
@@ -128,12 +126,6 @@ func (c *Cluster) Node(id string) *Node {
 
 // Network returns the network that the nodes run in.
 func (c *Cluster) Network() Network { return c.net }
-
-// BrokerName is the group's name as clients see it, Name the cluster's.
-func (c *Cluster) BrokerName() string { return c.cfg.BrokerName }
-
-// Name is the cluster's name.
-func (c *Cluster) Name() string { return c.cfg.Name }
 
 // Dir is the folder with data and logs.
 func (c *Cluster) Dir() string { return c.cfg.Dir }
@@ -173,12 +165,6 @@ func (c *Cluster) Close() error {
 		err = errors.Join(err, c.net.Close())
 	})
 	return err
-}
-
-// Detach leaves the processes running when this program ends and forgets them. They must have
-// been started with Node.Detached set, else they die with this program.
-func (c *Cluster) Detach() {
-	c.once.Do(func() {})
 }
 
 // Leader asks all running nodes and returns the one that takes writes, in the highest term

@@ -28,8 +28,6 @@ type Node struct {
 	LogPath string // standard output and error of all its lives, appended
 	// Flags are further server flags of this node alone, used at the next Start.
 	Flags []string
-	// Detached makes the process outlive this program; set before Start.
-	Detached bool
 
 	cluster *Cluster
 
@@ -53,8 +51,6 @@ func (n *Node) Args() []string {
 	args := []string{
 		"server",
 		"--node-id", n.ID,
-		"--cluster-name", c.cfg.Name,
-		"--broker-name", c.cfg.BrokerName,
 		"--data-dir", n.DataDir,
 		"--client-address", n.Addrs.Client,
 		"--raft-address", n.Addrs.Raft,
@@ -83,7 +79,7 @@ func (n *Node) Start() error {
 	n.mu.starts++
 	fmt.Fprintf(logFile, "--- start %d of %s\n", n.mu.starts, n.ID)
 	argv := n.cluster.net.Wrap(n.Index, append([]string{n.cluster.cfg.Binary}, n.Args()...))
-	p, err := startProcess(argv, append(inheritedEnv(), n.cluster.cfg.Env...), logFile, n.Detached)
+	p, err := startProcess(argv, append(inheritedEnv(), n.cluster.cfg.Env...), logFile, n.cluster.cfg.Detached)
 	if err != nil {
 		return fmt.Errorf("cluster: start %s: %w", n.ID, err)
 	}
