@@ -100,12 +100,15 @@ func (s *Set) compare(p Point) error {
 // makes it again.
 func (q *Queue) load(point int64) error {
 	files, err := q.openFiles()
-	if err != nil {
+	if errors.Is(err, mappedfile.ErrLayout) {
 		return fmt.Errorf("%w: %s/%d: %w", ErrDamaged, q.topic, q.id, err)
+	}
+	if err != nil {
+		return fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
 	}
 	lo, hi, err := q.extent(files, point)
 	if err == nil && lo < hi {
-		err = files.Truncate(hi * UnitSize)
+		err = q.cut(files, hi)
 	}
 	if err != nil || lo == hi {
 		if cerr := files.Close(); err == nil {
@@ -122,22 +125,40 @@ func (q *Queue) load(point int64) error {
 	return nil
 }
 
+// cut zeroes what is behind max. After a clean stop there is nothing, and thousands of queues
+// shall not cost a sync each to say so: units are written in order, so a zero unit at max
+// means that the rest is zero too. After a power loss it may not be, if the page of max was
+// lost and a later one wasn't; such units are written again, with the same bytes, before a
+// later point can reach their records, so no Open takes them for what they are not.
+func (q *Queue) cut(files *mappedfile.Queue, max int64) error {
+	if max*UnitSize == files.MaxOffset() {
+		return nil
+	}
+	if u, err := q.unit(files, max); err != nil || u == (Unit{}) {
+		return err
+	}
+	if err := files.Truncate(max * UnitSize); err != nil {
+		return fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
+	}
+	return nil
+}
+
+// unit reads unit n of files whose extent is not known yet.
+func (q *Queue) unit(files *mappedfile.Queue, n int64) (Unit, error) {
+	v, err := files.View(n*UnitSize, UnitSize)
+	if err != nil {
+		return Unit{}, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
+	}
+	defer v.Release()
+	return Units(v.Bytes).At(0), nil
+}
+
 // extent finds the middle part, [lo, hi), by binary search, and looks at both ends of each
 // file, so that a file of something else does not pass.
 func (q *Queue) extent(files *mappedfile.Queue, point int64) (lo, hi int64, err error) {
+	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)
 	begin, end := files.MinOffset()/UnitSize, files.MaxOffset()/UnitSize
-	unit := func(n int64) (Unit, error) {
-		v, err := files.View(n*UnitSize, UnitSize)
-		if err != nil {
-			return Unit{}, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
-		}
-		defer v.Release()
-		u, ok := DecodeUnit(v.Bytes)
-		if !ok {
-			return Unit{}, fmt.Errorf("%w: %s/%d: unit %d is cut off", ErrDamaged, q.topic, q.id, n)
-		}
-		return u, nil
-	}
+	unit := func(n int64) (Unit, error) { return q.unit(files, n) }
 	lo, err = search(begin, end, func(n int64) (bool, error) {
 		u, err := unit(n)
 		return !u.IsFiller(), err

@@ -2,6 +2,7 @@ package consumequeue
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
@@ -18,7 +19,8 @@ type Queue struct {
 	opts   *mappedfile.Options // the set's; Dir is filled in by openFiles
 	inFile int64               // units in a file
 
-	// files is nil until the first write.
+	// files is nil until the first write. Its own end is not ours: after Open it is the end of
+	// the last file, and [min, max) says what is readable.
 	files    atomic.Pointer[mappedfile.Queue]
 	min, max atomic.Int64 // readable units are [min, max)
 
@@ -128,8 +130,12 @@ func (q *Queue) RaiseMin(phyOffset int64) error {
 	return nil
 }
 
-// openFiles opens or creates the queue's folder.
+// openFiles opens or creates the queue's folder. Set.Flush makes a new folder durable, so
+// that thousands of new queues do not cost thousands of syncs in dispatch.
 func (q *Queue) openFiles() (*mappedfile.Queue, error) {
+	if err := os.MkdirAll(q.dir, 0o755); err != nil {
+		return nil, err
+	}
 	o := *q.opts
 	o.Dir = q.dir
 	return mappedfile.Open(o)
@@ -151,12 +157,8 @@ func (q *Queue) write(units Units, first int64) (grew int64, err error) {
 		}
 		q.min.Store(first)
 	}
-	for b, at := []byte(units), first; len(b) > 0; {
-		n := min(int64(len(b)), (q.inFile-at%q.inFile)*UnitSize)
-		if err := files.WriteAt(b[:n], at*UnitSize); err != nil {
-			return 0, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
-		}
-		b, at = b[n:], at+n/UnitSize
+	if err := files.WriteAt(units, first*UnitSize); err != nil {
+		return 0, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
 	}
 	end, old := first+int64(units.Len()), q.max.Load()
 	if end <= old {
