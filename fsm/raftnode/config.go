@@ -47,11 +47,11 @@ type Config struct {
 	// can't vote in place of the node whose acknowledgements it has forgotten.
 	NodeID      string
 	Incarnation string
-	Dir       string // holds stable.db and the log store
-	LogStore  LogStoreKind
-	FSM       raft.FSM
-	Snapshots raft.SnapshotStore
-	Transport raft.Transport
+	Dir         string // holds stable.db and the log store
+	LogStore    LogStoreKind
+	FSM         raft.FSM
+	Snapshots   raft.SnapshotStore
+	Transport   raft.Transport
 	// EntryHead appends the head of a new entry (command.AppendEntryHead).
 	EntryHead func(dst []byte) []byte
 	// Prepare runs on a new leader after its barrier and before it takes writes; it may apply
@@ -74,6 +74,8 @@ type Config struct {
 
 	Now    func() time.Time
 	Logger hclog.Logger
+
+	wrapStore func(backingStore) backingStore // tests inject store faults here
 }
 
 func (c *Config) ensureDefaults() {

@@ -72,6 +72,9 @@ func openLogStore(cfg Config) (*logStore, error) {
 		}
 		s.backing = w
 	}
+	if cfg.wrapStore != nil {
+		s.backing = cfg.wrapStore(s.backing)
+	}
 	if err := s.countExisting(); err != nil {
 		_ = s.backing.Close()
 		return nil, err

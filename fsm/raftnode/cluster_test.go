@@ -1,0 +1,151 @@
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// tcpStream is a plain raft.StreamLayer on loopback.
+type tcpStream struct{ net.Listener }
+
+func (tcpStream) Dial(a raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", string(a), timeout)
+}
+
+// logFSM remembers the data of every entry. Its result for an entry is the entry itself.
+type logFSM struct {
+	mu      sync.Mutex
+	entries [][]byte
+	bytes   int
+	keep    bool
+}
+
+func (f *logFSM) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
+
+func (f *logFSM) ApplyBatch(logs []*raft.Log) []any {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]any, len(logs))
+	for i, l := range logs {
+		if l.Type != raft.LogCommand {
+			continue
+		}
+		if f.keep {
+			f.entries = append(f.entries, l.Data)
+		}
+		f.bytes += len(l.Data)
+		out[i] = l.Data
+	}
+	return out
+}
+
+func (f *logFSM) Snapshot() (raft.FSMSnapshot, error) { return nopSnapshot{}, nil }
+func (f *logFSM) Restore(r io.ReadCloser) error       { return r.Close() }
+
+type nopSnapshot struct{}
+
+func (nopSnapshot) Persist(s raft.SnapshotSink) error { return s.Close() }
+func (nopSnapshot) Release()                          {}
+
+type testCluster struct {
+	nodes []*Node
+	fsms  []*logFSM
+}
+
+// startCluster starts three voters over loopback TCP, with real log stores in a test folder.
+func startCluster(tb testing.TB, change func(i int, c *Config)) *testCluster {
+	tb.Helper()
+	c := &testCluster{}
+	var servers []Server
+	var configs []Config
+	for i := range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		dir := tb.TempDir()
+		snaps, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(dir, "snapshots"), 2, hclog.NewNullLogger())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		fsm := &logFSM{}
+		cfg := Config{NodeID: fmt.Sprintf("n%d", i+1), Incarnation: "test", Dir: filepath.Join(dir, "raft"), FSM: fsm, Snapshots: snaps,
+			Transport: NewTransport(tcpStream{l}, hclog.NewNullLogger())}
+		if change != nil {
+			change(i, &cfg)
+		}
+		servers = append(servers, Server{ID: cfg.NodeID, Incarnation: "test", RaftAddr: l.Addr().String()})
+		configs = append(configs, cfg)
+		c.fsms = append(c.fsms, fsm)
+	}
+	for _, cfg := range configs {
+		n, err := Open(cfg)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if err := n.Start(); err != nil {
+			tb.Fatal(err)
+		}
+		c.nodes = append(c.nodes, n)
+	}
+	tb.Cleanup(func() {
+		for _, n := range c.nodes {
+			if err := n.Close(); err != nil {
+				tb.Errorf("close: %v", err)
+			}
+		}
+	})
+	if err := c.nodes[0].Bootstrap(servers); err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+func eventually(tb testing.TB, within time.Duration, what string, ok func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(within); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}
+
+func (c *testCluster) leader(tb testing.TB) (i int) {
+	tb.Helper()
+	eventually(tb, 20*time.Second, "a ready leader", func() bool {
+		for j, n := range c.nodes {
+			if n.State().Ready {
+				i = j
+				return true
+			}
+		}
+		return false
+	})
+	return i
+}
+
+// message is a proposal of fixed bytes that reports its outcome on a channel.
+type message struct {
+	data []byte
+	done chan outcomeOf
+}
+
+type outcomeOf struct {
+	result any
+	i      int
+	err    error
+}
+
+func (m *message) AppendCommand(dst []byte, _ int64) []byte { return append(dst, m.data...) }
+func (m *message) Done(result any, i int, err error)        { m.done <- outcomeOf{result, i, err} }
+
+var errInjected = errors.New("injected store fault")
