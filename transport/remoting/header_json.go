@@ -14,11 +14,11 @@ const maxExtFields = 1024
 func decodeJSONHeader(header []byte, c *Command, scratch *[]byte) error {
 	s := scanner{text: header, arena: scratch}
 	err := s.object(func(key []byte) error { return s.headerMember(key, c) })
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.end()
 	}
-	if s.skipBlanks() != 0 || s.pos != len(s.text) {
-		return s.fail("text after the header object")
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrHeader, err)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (s *scanner) extFields(c *Command) error {
 			return err
 		}
 		if len(c.Ext) == maxExtFields {
-			return fmt.Errorf("%w: more than %d ext fields", ErrHeader, maxExtFields)
+			return s.fail("more ext fields than allowed")
 		}
 		c.Ext = append(c.Ext, Field{Key: internKey(key), Value: v})
 		return nil

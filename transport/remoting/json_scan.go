@@ -25,7 +25,7 @@ const maxDepth = 64
 const arenaChunk = 4096
 
 func (s *scanner) fail(what string) error {
-	return fmt.Errorf("%w: %s at byte %d of %d", ErrHeader, what, s.pos, len(s.text))
+	return fmt.Errorf("%s at byte %d of %d", what, s.pos, len(s.text))
 }
 
 // skipBlanks moves to the next byte that is not white space and returns it, 0 at
@@ -364,6 +364,14 @@ func (s *scanner) skipValue(depth int) error {
 	}
 	_, _, err := s.value()
 	return err
+}
+
+// end refuses anything but blanks behind the value that was read.
+func (s *scanner) end() error {
+	if s.skipBlanks(); s.pos != len(s.text) {
+		return s.fail("end expected")
+	}
+	return nil
 }
 
 // object walks over the members of the object that follows: member is called with

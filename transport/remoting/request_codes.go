@@ -309,6 +309,8 @@ func RequestCodeName(code int32) string {
 		return "SET_MESSAGE_REQUEST_MODE"
 	case RequestGetAllMessageRequestMode:
 		return "GET_ALL_MESSAGE_REQUEST_MODE"
+	case RequestNodeStatus:
+		return "NODE_STATUS"
 	case RequestPopMessage:
 		return "POP_MESSAGE"
 	case RequestAckMessage:
