@@ -268,7 +268,7 @@ func (c *Cluster) invokeLeader(ctx context.Context, cmd *remoting.Command, repea
 			if refused != nil {
 				return refused, nil
 			}
-			return nil, errors.Join(ctx.Err(), err)
+			return nil, fmt.Errorf("client: request %d: %w, after: %w", cmd.Code, ctx.Err(), err)
 		case <-time.After(pause):
 		}
 	}
