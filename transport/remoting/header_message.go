@@ -134,6 +134,7 @@ type EndTransactionHeader struct {
 	FromTransactionCheck bool
 	MsgID                string // not to be trusted from Go clients after a check
 	TransactionID        string
+	Topic                string // 5.x only
 	BrokerName           string
 }
 
@@ -145,7 +146,7 @@ func (h *EndTransactionHeader) Decode(c *Command) error {
 		ProducerGroup: r.str("producerGroup"), TranStateTableOffset: r.needInt64("tranStateTableOffset"),
 		CommitLogOffset: r.needInt64("commitLogOffset"), CommitOrRollback: r.needInt32("commitOrRollback"),
 		FromTransactionCheck: r.bool("fromTransactionCheck"), MsgID: r.str("msgId"),
-		TransactionID: r.str("transactionId"), BrokerName: r.str("bname"),
+		TransactionID: r.str("transactionId"), Topic: r.str("topic"), BrokerName: r.str("bname"),
 	}
 	switch h.CommitOrRollback {
 	case TransactionNone, TransactionCommit, TransactionRollback:
@@ -165,6 +166,7 @@ func (h *EndTransactionHeader) Encode(c *Command) {
 	w.bool("fromTransactionCheck", h.FromTransactionCheck)
 	w.optional("msgId", h.MsgID)
 	w.optional("transactionId", h.TransactionID)
+	w.optional("topic", h.Topic)
 	w.optional("bname", h.BrokerName)
 	c.Ext = w.ext
 }
