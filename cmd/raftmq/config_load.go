@@ -24,6 +24,9 @@ func envName(flag string) string {
 // loadConfig completes c, whose flags cmd has parsed, from the environment and the file that
 // --config names, fills in derived values and validates the whole.
 func loadConfig(cmd *cobra.Command, c *Config, file string) error {
+	if file == "" {
+		file = os.Getenv(envName(configFlag))
+	}
 	if err := fillFlags(cmd.Flags(), file); err != nil {
 		return err
 	}
@@ -41,9 +44,6 @@ func fillFlags(fs *pflag.FlagSet, file string) error {
 	v.SetEnvPrefix(envPrefix)
 	v.SetEnvKeyReplacer(strings.NewReplacer("-", "_"))
 	v.AutomaticEnv()
-	if file == "" {
-		file = v.GetString(configFlag)
-	}
 	if file != "" {
 		if err := readConfigFile(v, fs, file); err != nil {
 			return err

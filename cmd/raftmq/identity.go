@@ -1,0 +1,111 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// identity is DIR/node.json: whose folder this is. It is written when the folder is new and changed once,
+// when the node first learns its cluster's id.
+type identity struct {
+	FormatVersion int    `json:"formatVersion"`
+	NodeID        string `json:"nodeId"`
+	Incarnation   string `json:"incarnation"` // see raftnode.Config
+	ClusterName   string `json:"clusterName"`
+	BrokerName    string `json:"brokerName"`
+	ClusterID     string `json:"clusterId,omitempty"`
+	SegmentSize   int64  `json:"mappedFileSizeCommitLog"`
+}
+
+const (
+	identityFile   = "node.json"
+	folderFormat   = 1
+	incarnationLen = 4
+)
+
+// openIdentity reads the folder's identity and refuses a configuration that does not fit it; a new folder gets one.
+func openIdentity(cfg *Config) (*identity, error) {
+	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil {
+		return nil, fmt.Errorf("--data-dir %s: %w", cfg.DataDir, err)
+	}
+	path := filepath.Join(cfg.DataDir, identityFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return newIdentity(cfg, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir %s: %w", cfg.DataDir, err)
+	}
+	var id identity
+	if err := json.Unmarshal(b, &id); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w; restore it from a backup, or wipe the node so that it joins again", path, err)
+	}
+	if id.FormatVersion > folderFormat {
+		return nil, fmt.Errorf("%s has format version %d, this raftmq %s reads up to %d: start the newer raftmq that wrote it", path, id.FormatVersion, version, folderFormat)
+	}
+	for _, f := range []struct{ flag, folder, configured string }{
+		{"node-id", id.NodeID, cfg.NodeID},
+		{"cluster-name", id.ClusterName, cfg.ClusterName},
+		{"broker-name", id.BrokerName, cfg.BrokerName},
+	} {
+		if f.folder != f.configured {
+			return nil, fmt.Errorf("--data-dir %s belongs to --%s %s, started with %s: name the right folder, or the right %s", cfg.DataDir, f.flag, f.folder, f.configured, f.flag)
+		}
+	}
+	if id.SegmentSize != cfg.MappedFileSizeCommitLog {
+		return nil, fmt.Errorf("--mapped-file-size-commit-log is %d, --data-dir %s was made with %d: the size is fixed at bootstrap because it decides physical offsets", cfg.MappedFileSizeCommitLog, cfg.DataDir, id.SegmentSize)
+	}
+	return &id, nil
+}
+
+func newIdentity(cfg *Config, path string) (*identity, error) {
+	// A folder with data but without node.json is somebody else's, or has lost it: never guess.
+	for _, sub := range []string{"raft", "store"} {
+		if _, err := os.Stat(filepath.Join(cfg.DataDir, sub)); err == nil {
+			return nil, fmt.Errorf("--data-dir %s holds %s/ but no %s: restore that file from a backup, or wipe the node so that it joins again", cfg.DataDir, sub, identityFile)
+		}
+	}
+	random := make([]byte, incarnationLen)
+	if _, err := rand.Read(random); err != nil {
+		return nil, fmt.Errorf("make an incarnation: %w", err)
+	}
+	id := &identity{FormatVersion: folderFormat, NodeID: cfg.NodeID, Incarnation: hex.EncodeToString(random), ClusterName: cfg.ClusterName,
+		BrokerName: cfg.BrokerName, SegmentSize: cfg.MappedFileSizeCommitLog}
+	if err := id.save(cfg.DataDir); err != nil {
+		return nil, fmt.Errorf("--data-dir %s: %w", cfg.DataDir, err)
+	}
+	return id, nil
+}
+
+// save replaces node.json durably.
+func (id *identity) save(dir string) error {
+	b, err := json.MarshalIndent(id, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, identityFile)
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
