@@ -1,0 +1,148 @@
+// Package namesrv answers name-server requests: topic routes, cluster and topic lists and the
+// KV table. Any node answers them, from its router and its replicated tables.
+//
+// Brokers don't register here: who exists and who leads comes from Raft and gossip. Never-Guess: a node that
+// knows no leader answers SYSTEM_ERROR with a text that says to retry, and never that a topic does not exist.
+// Answers are those of RocketMQ 4.9.4's name server (DefaultRequestProcessor), in standard JSON for everybody.
+package namesrv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"raftmq/membership/route"
+	"raftmq/transport"
+	"raftmq/transport/remoting"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// Routes is the router (route.Router). Its methods don't block.
+type Routes interface {
+	Topic(name string) (route.Route, error)
+	Clusters() ([]route.Broker, error)
+	Topics(cluster string, keep func(sysFlag int) bool) ([]string, error)
+}
+
+// KV reads the replicated KV table (metadata.Tables).
+type KV interface {
+	KV(namespace, key string) (string, bool)
+	KVNamespace(namespace string) map[string]string
+}
+
+// Config of New.
+type Config struct {
+	Routes Routes
+	KV     KV
+	// Propose has one encoded command (fsm/command) committed and applied, on whichever node
+	// leads, and returns what the tables said to it.
+	Propose func(ctx context.Context, command []byte) error
+	// ProposeTimeout bounds it (3 s, the clients' own patience).
+	ProposeTimeout time.Duration
+	// Properties are the settings that 319 shows. nil: none.
+	Properties func() map[string]string
+	Logger     hclog.Logger
+}
+
+// Processor answers the requests.
+type Processor struct {
+	cfg    Config
+	logger hclog.Logger
+}
+
+// New returns a Processor.
+func New(cfg Config) *Processor {
+	if cfg.ProposeTimeout <= 0 {
+		cfg.ProposeTimeout = 3 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	return &Processor{cfg: cfg, logger: cfg.Logger.Named("namesrv")}
+}
+
+// answer makes the answer to one request; it keeps nothing of cmd.
+type answer func(cmd *remoting.Command) *remoting.Command
+
+// answers are the requests that this package knows. Routes are asked by every client all the
+// time and cost a few microseconds, so they are answered where they are read.
+func (p *Processor) answers() (inline, pooled map[int32]answer) {
+	inline = map[int32]answer{remoting.RequestGetRouteInfoByTopic: p.topicRoute}
+	pooled = map[int32]answer{
+		remoting.RequestGetBrokerClusterInfo:             p.clusterInfo,
+		remoting.RequestGetAllTopicListFromNameServer:    p.allTopics,
+		remoting.RequestGetTopicsByCluster:               p.topicsByCluster,
+		remoting.RequestGetSystemTopicListFromNameServer: p.systemTopics,
+		remoting.RequestGetUnitTopicList:                 p.topicsByFlag(func(f int) bool { return f&flagUnit != 0 }),
+		remoting.RequestGetHasUnitSubTopicList:           p.topicsByFlag(func(f int) bool { return f&flagUnitSub != 0 }),
+		remoting.RequestGetHasUnitSubUnunitTopicList:     p.topicsByFlag(func(f int) bool { return f&flagUnitSub != 0 && f&flagUnit == 0 }),
+		remoting.RequestDeleteTopicInNameServer:          p.deleteTopic,
+		remoting.RequestPutKVConfig:                      p.putKV,
+		remoting.RequestGetKVConfig:                      p.getKV,
+		remoting.RequestDeleteKVConfig:                   p.deleteKV,
+		remoting.RequestGetKVListByNamespace:             p.listKV,
+		remoting.RequestWipeWritePermOfBroker:            p.writePerm("wipeTopicCount"),
+		remoting.RequestAddWritePermOfBroker:             p.writePerm("addTopicCount"),
+		remoting.RequestGetNameServerConfig:              p.getConfig,
+		remoting.RequestUpdateNameServerConfig:           p.updateConfig,
+	}
+	return inline, pooled
+}
+
+// Register registers all handlers at a client port's server.
+func (p *Processor) Register(s *transport.Server) {
+	handler := func(a answer) transport.Handler {
+		return func(r transport.Responder, cmd *remoting.Command) { r.Reply(a(cmd)) }
+	}
+	inline, pooled := p.answers()
+	for code, a := range inline {
+		s.HandleInline(code, handler(a))
+	}
+	for code, a := range pooled {
+		s.Handle(code, handler(a))
+	}
+}
+
+func refuse(code int32, remark string) *remoting.Command {
+	return &remoting.Command{Code: code, Remark: remark}
+}
+
+// unknown answers a request that this node can't answer now.
+func unknown(err error) *remoting.Command {
+	switch {
+	case errors.Is(err, route.ErrCatchingUp):
+		return refuse(remoting.ResponseSystemError, "this node has just started and is still catching up with its leader, retry in a moment or ask another node")
+	case errors.Is(err, route.ErrNoLeader):
+		return refuse(remoting.ResponseSystemError, "no leader is known: an election is under way or this node is cut off from the majority, retry in a moment or ask another node")
+	}
+	return refuse(remoting.ResponseSystemError, err.Error())
+}
+
+// getConfig answers 319.
+func (p *Processor) getConfig(*remoting.Command) *remoting.Command {
+	var b strings.Builder
+	if p.cfg.Properties != nil {
+		props := p.cfg.Properties()
+		keys := make([]string, 0, len(props))
+		for k := range props {
+			keys = append(keys, k)
+		}
+		sort.Strings(keys)
+		for _, k := range keys {
+			fmt.Fprintf(&b, "%s=%s\n", k, oneLine.Replace(props[k]))
+		}
+	}
+	return &remoting.Command{Body: []byte(b.String())}
+}
+
+// oneLine keeps a value from ending its line (java.util.Properties' escapes).
+var oneLine = strings.NewReplacer("\\", `\\`, "\n", `\n`, "\r", `\r`)
+
+// updateConfig answers 318: settings are flags.
+func (p *Processor) updateConfig(*remoting.Command) *remoting.Command {
+	return refuse(remoting.ResponseSystemError, "the name server part of a raftmq node has no settings that can be changed at run time: change the flag or the configuration file and restart the node")
+}
