@@ -1,0 +1,159 @@
+package transport
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"raftmq/transport/remoting"
+)
+
+// releases counts for each answer how often its views were given back.
+type releases struct{ counts []atomic.Int32 }
+
+func (rs *releases) of(i int) func() { return func() { rs.counts[i].Add(1) } }
+
+func (rs *releases) mustBeOnce(t *testing.T) {
+	t.Helper()
+	eventually(t, "all released", func() bool {
+		for i := range rs.counts {
+			if rs.counts[i].Load() == 0 {
+				return false
+			}
+		}
+		return true
+	})
+	for i := range rs.counts {
+		if n := rs.counts[i].Load(); n != 1 {
+			t.Errorf("views of answer %d released %d times", i, n)
+		}
+	}
+}
+
+// TestViewsKeepOrder mixes copied answers with views of all shapes in one stream.
+func TestViewsKeepOrder(t *testing.T) {
+	const n = 2000
+	rs := &releases{counts: make([]atomic.Int32, n)}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	bodies := make([][][]byte, n)
+	for i := range bodies {
+		for range rnd.IntN(5) {
+			bodies[i] = append(bodies[i], bytes.Repeat([]byte{byte(i)}, rnd.IntN(3000)*rnd.IntN(2)))
+		}
+	}
+	_, addr := startServer(t, Config{}, func(s *Server) {
+		s.HandleInline(700, func(r Responder, cmd *remoting.Command) {
+			i := int(cmd.Opaque)
+			if i%3 == 0 {
+				r.Reply(&remoting.Command{Body: bytes.Join(bodies[i], nil)})
+				rs.of(i)()
+				return
+			}
+			r.ReplyViews(&remoting.Command{}, bodies[i], rs.of(i))
+		})
+	})
+	p := dialPeer(t, addr)
+	go func() {
+		var b []byte
+		for i := range int32(n) {
+			b = remoting.AppendFrame(b, &remoting.Command{Code: 700, Opaque: i})
+		}
+		_, _ = p.Write(b)
+	}()
+	for i := range n {
+		if resp := p.mustReceive(); int(resp.Opaque) != i || !bytes.Equal(resp.Body, bytes.Join(bodies[i], nil)) {
+			t.Fatalf("answer %d has opaque %d and %d bytes", i, resp.Opaque, len(resp.Body))
+		}
+	}
+	rs.mustBeOnce(t)
+}
+
+// TestSlowReaderIsDropped: the peer asks and does not read. Views are released, memory is bounded.
+func TestSlowReaderIsDropped(t *testing.T) {
+	const n = 500
+	rs := &releases{counts: make([]atomic.Int32, n)}
+	body := make([]byte, 100_000)
+	s, addr := startServer(t, Config{MaxWriteBuffer: 1 << 20}, func(s *Server) {
+		s.HandleInline(700, func(r Responder, cmd *remoting.Command) {
+			r.ReplyViews(&remoting.Command{}, [][]byte{body}, rs.of(int(cmd.Opaque)))
+		})
+		s.HandleInline(codeEcho, func(r Responder, _ *remoting.Command) { r.Reply(&remoting.Command{}) })
+	})
+	p := dialPeer(t, addr)
+	if err := p.Conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	for ; sent < n; sent++ {
+		cmd := &remoting.Command{Code: 700, Opaque: int32(sent), Remark: strings.Repeat("x", 1000)}
+		if _, err := p.Write(remoting.AppendFrame(nil, cmd)); err != nil {
+			break
+		}
+	}
+	eventually(t, "dropped", func() bool { st := s.Stats(); return st.SlowConnsDropped == 1 && st.Conns == 0 })
+	for i := range rs.counts {
+		if got := rs.counts[i].Load(); got > 1 || got == 0 && i < int(s.Stats().Requests) {
+			t.Errorf("views of answer %d released %d times, %d requests", i, got, s.Stats().Requests)
+		}
+	}
+	other := dialPeer(t, addr)
+	other.send(&remoting.Command{Code: codeEcho, Opaque: 1})
+	other.mustReceive()
+}
+
+// TestViewsOfDeadConnectionsAreReleased: connections are reset while answers are made,
+// queued and written.
+func TestViewsOfDeadConnectionsAreReleased(t *testing.T) {
+	const conns, each = 20, 40
+	rs := &releases{counts: make([]atomic.Int32, conns*each)}
+	var asked atomic.Int64
+	body := make([]byte, 50_000)
+	later := make(chan func(), conns*each)
+	s, addr := startServer(t, Config{}, func(s *Server) {
+		s.HandleInline(700, func(r Responder, cmd *remoting.Command) {
+			i := int(cmd.Opaque)
+			asked.Add(1)
+			later <- func() { r.ReplyViews(&remoting.Command{}, [][]byte{body, body}, rs.of(i)) }
+		})
+	})
+	for c := range conns {
+		p := dialPeer(t, addr)
+		for i := range each {
+			p.send(&remoting.Command{Code: 700, Opaque: int32(c*each + i)})
+		}
+		eventually(t, "asked", func() bool { return asked.Load() == int64((c+1)*each) })
+		go func() { // the reset comes somewhere between the answers
+			_, _ = p.Read(make([]byte, 10_000*c))
+			_ = p.Conn.(*net.TCPConn).SetLinger(0)
+			p.Close()
+		}()
+		for range each {
+			(<-later)()
+		}
+	}
+	rs.mustBeOnce(t)
+	eventually(t, "connections gone", func() bool { return s.Stats().Conns == 0 })
+}
+
+func BenchmarkReplyViews(b *testing.B) {
+	for _, views := range []int{1, 32} {
+		b.Run(fmt.Sprintf("views=%d/size=1KiB/in-flight=256", views), func(b *testing.B) {
+			record := make([]byte, 1024)
+			bufs := make([][]byte, views)
+			for i := range bufs {
+				bufs[i] = record
+			}
+			release := func() {}
+			_, addr := startServer(b, Config{}, func(s *Server) {
+				resp := &remoting.Command{}
+				s.HandleInline(codeEcho, func(r Responder, _ *remoting.Command) { r.ReplyViews(resp, bufs, release) })
+			})
+			echoLoop(b, dialPeer(b, addr), codeEcho, remoting.SerializeJSON, 0)
+			b.SetBytes(int64(views) * 1024)
+		})
+	}
+}
