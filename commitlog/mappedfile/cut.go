@@ -6,16 +6,24 @@ import (
 	"math"
 )
 
-// Truncate sets the readable, written and flushed end to off, zeroes the rest of that file and
-// removes later files, all of it durable on return. Recovery only: no writer, no reader. Bytes
-// below off that an earlier process wrote and did not flush are not flushed by it: an owner
-// that has such bytes calls SetFlushed and Flush afterwards.
+// Truncate sets the readable and written end to off, zeroes the rest of that file and
+// removes later files, all of it durable on return; the flushed end moves back to off when it was
+// behind it. For recovery, and for the writer to give up what it has not committed: no reader
+// may hold views behind off. Bytes below off that an earlier process wrote and did not
+// flush are not flushed by it: an owner that has such bytes calls SetFlushed and Flush afterwards.
 func (q *Queue) Truncate(off int64) error {
 	if err := q.writable(); err != nil {
 		return err
 	}
 	if off < q.minOffset.Load() || off > q.readable.Load() {
 		return fmt.Errorf("%w: truncate to %d, readable is %d to %d", ErrOutOfRange, off, q.MinOffset(), q.MaxOffset())
+	}
+	q.flushMu.Lock()
+	defer q.flushMu.Unlock()
+	q.makeMu.Lock()
+	defer q.makeMu.Unlock()
+	if err := q.dropPrepared(); err != nil {
+		return err
 	}
 	files := q.list()
 	keep := len(files)
@@ -45,21 +53,26 @@ func (q *Queue) Truncate(off int64) error {
 			return q.fail(err)
 		}
 	}
-	q.setPositions(off)
+	q.wrote = off
+	q.readable.Store(off)
+	q.flushed.Store(min(off, q.flushed.Load()))
 	return nil
+}
+
+// dropPrepared removes the file made ahead, before the files that it follows go. makeMu is held.
+func (q *Queue) dropPrepared() error {
+	f := q.prepared.Swap(nil)
+	if f == nil {
+		return nil
+	}
+	f.release()
+	return q.fs.Remove(f.path)
 }
 
 func (q *Queue) setFiles(files []*File) {
 	q.filesMu.Lock()
 	defer q.filesMu.Unlock()
 	q.files.Store(&files)
-}
-
-func (q *Queue) setPositions(off int64) {
-	q.wrote = off
-	q.readable.Store(off)
-	q.flushed.Store(off)
-	q.rewritten.Store(math.MaxInt64)
 }
 
 // SetFlushed moves the flushed end back to off: what is behind it was found, not written, and
@@ -80,7 +93,7 @@ func (q *Queue) SetMinOffset(off int64) error {
 }
 
 // Reset removes all files and lets the empty queue begin at off, in the middle of a file if need be;
-// durable on return. No writer, no Prepare beside it; readers get ErrOutOfRange.
+// durable on return. No writer beside it; readers get ErrOutOfRange.
 func (q *Queue) Reset(off int64) error {
 	if err := q.writable(); err != nil {
 		return err
@@ -88,11 +101,12 @@ func (q *Queue) Reset(off int64) error {
 	if off < 0 {
 		return fmt.Errorf("%w: reset to %d", ErrOutOfRange, off)
 	}
+	q.flushMu.Lock()
+	defer q.flushMu.Unlock()
+	q.makeMu.Lock()
+	defer q.makeMu.Unlock()
 	files := q.list()
-	if p := q.prepared.Swap(nil); p != nil {
-		files = append(files[:len(files):len(files)], p)
-	}
-	var err error
+	err := q.dropPrepared()
 	for i := len(files) - 1; i >= 0 && err == nil; i-- {
 		err = q.fs.Remove(files[i].path)
 	}
@@ -103,8 +117,11 @@ func (q *Queue) Reset(off int64) error {
 		return q.fail(err)
 	}
 	q.setFiles(nil)
-	q.setPositions(off)
+	q.wrote = off
 	q.minOffset.Store(off)
+	q.readable.Store(off)
+	q.flushed.Store(off)
+	q.rewritten.Store(math.MaxInt64)
 	for _, f := range files {
 		f.release()
 	}

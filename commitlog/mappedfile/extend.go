@@ -3,43 +3,50 @@ package mappedfile
 // extend returns the file of off, making every file up to it that is missing.
 func (q *Queue) extend(off int64) (*File, error) {
 	for {
-		files := q.list()
-		if f := q.fileAt(files, off); f != nil {
+		if f := q.fileAt(q.list(), off); f != nil {
 			return f, nil
 		}
-		from := off - off%q.o.FileSize
-		if len(files) > 0 {
-			from = files[len(files)-1].from + q.o.FileSize
-		}
-		f, err := q.take(from)
-		if err != nil {
+		if err := q.addFile(off); err != nil {
 			return nil, err
-		}
-		q.filesMu.Lock()
-		old := q.list()
-		files = append(make([]*File, 0, len(old)+1), old...)
-		files = append(files, f)
-		q.files.Store(&files)
-		q.filesMu.Unlock()
-		if len(old) == 0 && q.minOffset.Load() < from {
-			q.minOffset.Store(from)
 		}
 	}
 }
 
-// take returns the file that starts at from: the prepared one, or a new one.
-func (q *Queue) take(from int64) (*File, error) {
+// addFile puts the next file behind the last one, in an empty queue the file of off. makeMu is
+// held until it is in the list, or Prepare would make it a second time.
+func (q *Queue) addFile(off int64) error {
 	q.makeMu.Lock()
 	defer q.makeMu.Unlock()
-	if f := q.prepared.Swap(nil); f != nil {
-		if f.from == from {
-			return f, nil
-		}
-		// Made for a place that the queue did not come to (Reset): never used.
-		f.release()
-		if err := q.fs.Remove(f.path); err != nil {
-			return nil, err
-		}
+	from := off - off%q.o.FileSize
+	last := q.last()
+	if last != nil {
+		from = last.from + q.o.FileSize
+	}
+	f, err := q.take(from)
+	if err != nil {
+		return err
+	}
+	q.filesMu.Lock()
+	old := q.list()
+	files := append(make([]*File, 0, len(old)+1), old...)
+	files = append(files, f)
+	q.files.Store(&files)
+	q.filesMu.Unlock()
+	if last == nil && q.minOffset.Load() < from {
+		q.minOffset.Store(from)
+	}
+	return nil
+}
+
+// take returns the file that starts at from: the prepared one, or a new one. makeMu is held.
+func (q *Queue) take(from int64) (*File, error) {
+	if f := q.prepared.Load(); f != nil && f.from == from {
+		q.prepared.Store(nil)
+		return f, nil
+	}
+	// One that was made for another place: the first WriteAt of an empty queue chose another file.
+	if err := q.dropPrepared(); err != nil {
+		return nil, err
 	}
 	f, err := q.createFile(from)
 	if err == nil {

@@ -3,6 +3,7 @@ package mappedfile
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -31,7 +32,7 @@ type Queue struct {
 	makeMu   sync.Mutex           // held while a file is made, never across a sync
 	prepared atomic.Pointer[File] // made ahead, not yet in files
 
-	flushMu      sync.Mutex   // serialises Flush; taken before filesMu
+	flushMu      sync.Mutex   // serialises Flush; taken before makeMu, that before filesMu
 	removeMu     sync.Mutex   // serialises DeleteBefore
 	entriesDirty atomic.Bool  // the folder has entries that are not durable
 	poison       atomic.Value // of error: the first failed sync
@@ -62,6 +63,11 @@ func (q *Queue) last() *File {
 
 // FileSize is the size of each file.
 func (q *Queue) FileSize() int64 { return q.o.FileSize }
+
+// Path is the file that holds off, whether it exists or not: for messages.
+func (q *Queue) Path(off int64) string {
+	return filepath.Join(q.o.Dir, fileName(off-off%q.o.FileSize))
+}
 
 // Files is the number of files that are mapped and in use.
 func (q *Queue) Files() int { return len(q.list()) }

@@ -167,6 +167,9 @@ func TestTruncate(t *testing.T) {
 	for range 3 {
 		appendBytes(t, q, bytes.Repeat([]byte{7}, testFileSize))
 	}
+	if _, err := q.Flush(0); err != nil {
+		t.Fatal(err)
+	}
 	cut := int64(testFileSize + PageSize + 100)
 	if err := q.Truncate(cut); err != nil {
 		t.Fatal(err)
@@ -185,6 +188,9 @@ func TestTruncate(t *testing.T) {
 	appendBytes(t, q, []byte("new"))
 	if got := read(t, q, cut-1, 4); string(got) != "\x07new" {
 		t.Fatalf("append after the cut: %q", got)
+	}
+	if q.FlushedOffset() != cut {
+		t.Fatalf("flushed %d: an append is not durable", q.FlushedOffset())
 	}
 	// At a file's start the file goes.
 	if err := q.Truncate(testFileSize); err != nil {
