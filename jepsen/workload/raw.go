@@ -1,0 +1,181 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"raftmq/transport/client"
+	"raftmq/transport/remoting"
+)
+
+const (
+	rawSendTimeout = 3 * time.Second
+	rawPullSuspend = 2 * time.Second
+	rawPullTimeout = 5 * time.Second
+	rawCommitEvery = time.Second
+)
+
+// rawSender sends to the leader that any node's route names, all to one queue.
+type rawSender struct {
+	cl       *client.Cluster
+	topic    string
+	name     string
+	queue    int32
+	leader   string
+	uniqueID int
+}
+
+// NewRawSender returns a sender that asks for the leader again after each failed attempt.
+func NewRawSender(addrs []string, name, topic string, queue int32) Sender {
+	return &rawSender{cl: client.NewCluster(addrs), topic: topic, name: name, queue: queue}
+}
+
+func (s *rawSender) Send(ctx context.Context, m *Message) (Ack, error) {
+	ctx, cancel := context.WithTimeout(ctx, rawSendTimeout)
+	defer cancel()
+	if m.UniqKey == "" {
+		s.uniqueID++
+		m.UniqKey = fmt.Sprintf("%s-%d", s.name, s.uniqueID)
+	}
+	ack, err := s.attempt(ctx, m)
+	if err != nil {
+		s.leader = ""
+	}
+	return ack, err
+}
+
+func (s *rawSender) attempt(ctx context.Context, m *Message) (Ack, error) {
+	if s.leader == "" {
+		route, err := s.cl.Route(ctx, s.topic)
+		if err != nil {
+			return Ack{}, fmt.Errorf("%w: route: %w", ErrRefused, err)
+		}
+		addr, ok := route.Leader("")
+		if !ok {
+			return Ack{}, fmt.Errorf("%w: route without leader", ErrRefused)
+		}
+		s.leader = addr
+	}
+	c, err := s.cl.Client(ctx, s.leader)
+	if err != nil {
+		return Ack{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	addr := s.leader
+	resp, err := c.Invoke(ctx, sendRequest(s.topic, s.name, s.queue, m))
+	if err != nil {
+		// A fresh connection next time: this one may be to a paused or cut off node.
+		_ = c.Close()
+		return Ack{}, err
+	}
+	return sendAnswer(resp, addr)
+}
+
+// sendRequest is a SEND_MESSAGE_V2 (310).
+func sendRequest(topic, group string, queue int32, m *Message) *remoting.Command {
+	cmd := &remoting.Command{Code: remoting.RequestSendMessageV2, Body: m.Body}
+	for _, kv := range [][2]string{
+		{"a", group}, {"b", topic}, {"c", "TBW102"}, {"d", "4"}, {"e", strconv.Itoa(int(queue))}, {"f", "0"},
+		{"g", strconv.FormatInt(time.Now().UnixMilli(), 10)}, {"h", "0"}, {"i", "UNIQ_KEY\x01" + m.UniqKey},
+		{"j", "0"}, {"k", "false"}, {"m", "false"},
+	} {
+		cmd.Set(kv[0], kv[1])
+	}
+	return cmd
+}
+
+// sendAnswer turns an answer into an acknowledgement. These codes are given before anything is
+// proposed, so they are certain; 14 is not taken as such, since a leader that lost its quorum may give it too.
+func sendAnswer(resp *remoting.Command, node string) (Ack, error) {
+	switch resp.Code {
+	case remoting.ResponseSuccess:
+	case remoting.ResponseSystemBusy, remoting.ResponseMessageIllegal, remoting.ResponseNoPermission, remoting.ResponseTopicNotExist:
+		return Ack{}, fmt.Errorf("%w: code %d, %s", ErrRefused, resp.Code, resp.Remark)
+	default:
+		return Ack{}, fmt.Errorf("workload: code %d, %s", resp.Code, resp.Remark)
+	}
+	queue, qerr := strconv.ParseInt(resp.GetString("queueId"), 10, 32)
+	offset, oerr := strconv.ParseInt(resp.GetString("queueOffset"), 10, 64)
+	if err := errors.Join(qerr, oerr); err != nil {
+		return Ack{}, fmt.Errorf("workload: answer without place: %w", err)
+	}
+	return Ack{Queue: int32(queue), Offset: offset, Node: node}, nil
+}
+
+func (s *rawSender) Close() { _ = s.cl.Close() }
+
+// rawConsumer pulls a fixed share of the queues, from any node: leader or follower, going on to
+// the next one when a node fails. Its progress is its own; it commits offsets as a client would.
+type rawConsumer struct {
+	addrs   []string
+	group   string
+	topic   string
+	deliver func(Delivery)
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+// NewRawConsumer starts pulling queues from the node at addrs[first mod n] on; deliver is called from one goroutine per
+// queue.
+func NewRawConsumer(addrs []string, first int, group, topic string, queues []int32, deliver func(Delivery)) Consumer {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &rawConsumer{addrs: slices.Clone(addrs), group: group, topic: topic, deliver: deliver, stop: cancel}
+	for i, q := range queues {
+		r.wg.Go(func() { r.consume(ctx, first+i, q) })
+	}
+	return r
+}
+
+func (r *rawConsumer) Close() {
+	r.stop()
+	r.wg.Wait()
+}
+
+func (r *rawConsumer) consume(ctx context.Context, at int, queue int32) {
+	cl := client.NewCluster(r.addrs)
+	defer cl.Close()
+	next, committed, commitAt := int64(0), int64(0), time.Now()
+	for ctx.Err() == nil {
+		addr := r.addrs[at%len(r.addrs)]
+		c, err := cl.Client(ctx, addr)
+		var p pulled
+		if err == nil {
+			p, err = pull(ctx, c, r.group, r.topic, queue, next, true)
+			if err != nil {
+				_ = c.Close()
+			}
+		}
+		switch {
+		case err != nil, p.code == remoting.ResponsePullOffsetMoved:
+			// The node is down, or is behind what another one has shown: ask the next.
+			at++
+			sleep(ctx, 50*time.Millisecond)
+		default:
+			for _, d := range p.messages {
+				d.Node = addr
+				r.deliver(d)
+			}
+			next = max(next, p.next)
+		}
+		if next > committed && time.Since(commitAt) > rawCommitEvery {
+			r.commit(ctx, cl, queue, next)
+			committed, commitAt = next, time.Now()
+		}
+	}
+}
+
+// commit is best effort, as with any client: what is not committed would be delivered again.
+func (r *rawConsumer) commit(ctx context.Context, cl *client.Cluster, queue int32, offset int64) {
+	ctx, cancel := context.WithTimeout(ctx, rawSendTimeout)
+	defer cancel()
+	cmd := &remoting.Command{Code: remoting.RequestUpdateConsumerOffset}
+	cmd.Set("consumerGroup", r.group)
+	cmd.Set("topic", r.topic)
+	cmd.Set("queueId", strconv.Itoa(int(queue)))
+	cmd.Set("commitOffset", strconv.FormatInt(offset, 10))
+	_, _ = cl.InvokeLeader(ctx, cmd)
+}
