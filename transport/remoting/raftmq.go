@@ -19,7 +19,7 @@ type NodeStatus struct {
 	LeaderID string `json:"leaderId"` // "" while none is known
 	Ready    bool   `json:"ready"`    // leads and takes writes
 
-	AppliedIndex  uint64 `json:"appliedIndex"`
+	AppliedIndex  uint64 `json:"appliedIndex"` // last Raft entry with commands that the FSM has applied
 	CommitIndex   uint64 `json:"commitIndex"`
 	LastRaftIndex uint64 `json:"lastRaftIndex"`
 	SnapshotIndex uint64 `json:"snapshotIndex"`

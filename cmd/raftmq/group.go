@@ -1,0 +1,401 @@
+//go:build assembly
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"raftmq/commitlog/store"
+	"raftmq/fsm"
+	"raftmq/fsm/command"
+	"raftmq/fsm/metadata"
+	"raftmq/fsm/raftnode"
+	"raftmq/membership"
+	"raftmq/membership/group"
+	"raftmq/transport"
+	"raftmq/transport/broker"
+	"raftmq/transport/client"
+	"raftmq/transport/raftstream"
+	"raftmq/transport/remoting"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// brokerGroup is everything that one RocketMQ brokerName needs on this node: Raft, FSM, tables, store with its
+// flush and dispatch, live client groups, and the client port. A process hosts one; nothing here is
+// package-level, so that it can host several.
+type brokerGroup struct {
+	cfg      *Config
+	identity *identity
+	logger   hclog.Logger
+	fatal    func(error)
+
+	store  *store.Store
+	tables *metadata.Tables
+	fsm    *fsm.FSM
+	stream *raftstream.Layer
+	trans  *raft.NetworkTransport
+	raft   *raftnode.Node
+	groups *group.Registry
+	broker *broker.Broker
+	server *transport.Server
+	peers  *client.Cluster // connections to other nodes' client ports
+
+	caught      atomic.Bool
+	gossipAddr  func(nodeID string) string // client address by gossip, for nodes that the tables don't know yet
+	onState     []func(raftnode.State)
+	onTables    []func()
+	clusterOnce sync.Once
+}
+
+// groupDeps is what the process gives to each of its groups.
+type groupDeps struct {
+	Config     *Config
+	Identity   *identity
+	OnFatal    func(error)
+	OnState    []func(raftnode.State)
+	OnTables   []func()
+	GossipAddr func(nodeID string) string
+	Logger     hclog.Logger
+}
+
+// openGroup builds the parts bottom up: the store (it recovers), then what applies to it, then Raft over it (not started:
+// a node must not take part before it can serve), then what faces clients. On error everything that was opened is closed.
+func openGroup(d groupDeps) (_ *brokerGroup, err error) {
+	cfg := d.Config
+	g := &brokerGroup{cfg: cfg, identity: d.Identity, logger: d.Logger, fatal: d.OnFatal, tables: metadata.New(), groups: group.New(group.Config{}),
+		onState: d.OnState, onTables: d.OnTables, gossipAddr: d.GossipAddr}
+	var undo []func() error
+	defer func() {
+		if err != nil {
+			for i := len(undo) - 1; i >= 0; i-- {
+				err = errors.Join(err, undo[i]())
+			}
+		}
+	}()
+
+	mode := store.AsyncFlush
+	if cfg.FlushDiskType == syncFlush {
+		mode = store.SyncFlush
+	}
+	g.store, err = store.Open(store.Config{Dir: filepath.Join(cfg.DataDir, "store"), SegmentSize: cfg.MappedFileSizeCommitLog,
+		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, OnFatal: d.OnFatal, Logger: d.Logger})
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, g.store.Close)
+
+	g.fsm, err = fsm.New(fsm.Config{Store: g.store, Tables: g.tables, CheckSettings: g.checkSettings, OnTables: g.tablesChanged,
+		OnFatal: d.OnFatal, Logger: d.Logger.Named("fsm")})
+	if err != nil {
+		return nil, err
+	}
+	files, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(cfg.DataDir, "raft"), 2, d.Logger.Named("raft.snapshot"))
+	if err != nil {
+		return nil, fmt.Errorf("open snapshots in %s: %w", cfg.DataDir, err)
+	}
+	g.stream, err = raftstream.Open(raftstream.Config{Bind: cfg.RaftAddress, Advertise: cfg.RaftAdvertise, Logger: d.Logger.Named("raftstream")})
+	if err != nil {
+		return nil, fmt.Errorf("--raft-address %s: %w", cfg.RaftAddress, err)
+	}
+	g.trans = raftnode.NewTransport(g.stream, d.Logger.Named("raft.net"))
+	undo = append(undo, g.trans.Close, g.stream.Close)
+
+	g.raft, err = raftnode.Open(raftnode.Config{NodeID: cfg.NodeID, Incarnation: d.Identity.Incarnation, Dir: filepath.Join(cfg.DataDir, "raft"),
+		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), FSM: g.fsm, Snapshots: fsm.NewSnapshotStore(files, g.store), Transport: g.trans,
+		EntryHead: command.AppendEntryHead, Prepare: g.prepare,
+		HeartbeatTimeout: cfg.RaftHeartbeatTimeout, ElectionTimeout: cfg.RaftElectionTimeout,
+		SnapshotBytes: cfg.RaftSnapshotBytes, TrailingBytes: cfg.RaftTrailingBytes, Logger: d.Logger.Named("raft")})
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, g.raft.Close)
+
+	storeHost, err := netip.ParseAddrPort(cfg.ClientAdvertise)
+	if err != nil {
+		return nil, fmt.Errorf("--client-advertise %q: %w", cfg.ClientAdvertise, err)
+	}
+	g.peers = client.NewCluster(nil)
+	undo = append(undo, g.peers.Close)
+	g.broker, err = broker.New(broker.Config{Raft: g.raft, Store: g.store, Tables: g.tables, Groups: g.groups,
+		ClusterName: cfg.ClusterName, BrokerName: cfg.BrokerName, StoreHost: storeHost,
+		LeaderAddr: g.leaderAddr, Forward: g.forward, BrokerIDOf: g.brokerIDOf,
+		HoldWrites: cfg.HoldWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(), Logger: d.Logger})
+	if err != nil {
+		return nil, err
+	}
+	g.server = transport.NewServer(transport.Config{Logger: d.Logger.Named("transport")})
+	g.broker.Register(g.server)
+	return g, nil
+}
+
+// start lets the group take part and serve. Raft first: it restores the latest snapshot before it returns, so that a client that
+// connects meets tables that are as new as this node can know by itself.
+func (g *brokerGroup) start(l net.Listener) error {
+	g.raft.OnState(g.stateChanged)
+	if err := g.raft.Start(); err != nil {
+		return err
+	}
+	g.server.Serve(l)
+	return nil
+}
+
+// stop hands leadership over first, then lets go of clients (parked pulls are answered before connections close), then of peers, and
+// closes the store last, when nothing can write to it any more.
+func (g *brokerGroup) stop(ctx context.Context) error {
+	if err := g.raft.TransferLeadership(); err != nil {
+		g.logger.Warn("could not hand leadership over, followers will elect", "error", err)
+	}
+	g.broker.Close()
+	return errors.Join(g.server.Shutdown(ctx), g.raft.Close(), g.trans.Close(), g.stream.Close(), g.peers.Close(), g.store.Close())
+}
+
+// prepare runs on a new leader before it takes writes: the first leader of a cluster fixes its settings.
+func (g *brokerGroup) prepare(apply func([]byte) error) error {
+	if _, ok := g.tables.Settings(); ok {
+		return nil
+	}
+	id, err := newClusterID()
+	if err != nil {
+		return err
+	}
+	b, err := command.AppendJSON(nil, command.KindSettings, command.Settings{ClusterID: id, ClusterName: g.cfg.ClusterName, BrokerName: g.cfg.BrokerName,
+		SegmentSize: g.cfg.MappedFileSizeCommitLog, AutoCreateTopic: g.cfg.AutoCreateTopic, AutoCreateGroup: g.cfg.AutoCreateGroup,
+		DefaultTopicQueues: g.cfg.DefaultTopicQueues})
+	if err != nil {
+		return err
+	}
+	return apply(b)
+}
+
+// checkSettings refuses a node that is configured otherwise than its cluster (Same-Bytes).
+func (g *brokerGroup) checkSettings(s command.Settings) error {
+	switch {
+	case s.SegmentSize != g.cfg.MappedFileSizeCommitLog:
+		return fmt.Errorf("--mapped-file-size-commit-log is %d here and %d in this cluster, where it was fixed at bootstrap: start the node with %d",
+			g.cfg.MappedFileSizeCommitLog, s.SegmentSize, s.SegmentSize)
+	case s.ClusterName != g.cfg.ClusterName:
+		return fmt.Errorf("--cluster-name is %s here and %s in this cluster", g.cfg.ClusterName, s.ClusterName)
+	case s.BrokerName != g.cfg.BrokerName:
+		return fmt.Errorf("--broker-name is %s here and %s in this group", g.cfg.BrokerName, s.BrokerName)
+	case g.identity.ClusterID != "" && s.ClusterID != g.identity.ClusterID:
+		return fmt.Errorf("--data-dir %s belongs to cluster %s, its peers to cluster %s: join the right cluster or wipe the node", g.cfg.DataDir, g.identity.ClusterID, s.ClusterID)
+	}
+	return nil
+}
+
+func (g *brokerGroup) stateChanged(s raftnode.State) {
+	g.broker.StateChanged(s)
+	for _, f := range g.onState {
+		f(s)
+	}
+}
+
+func (g *brokerGroup) tablesChanged() {
+	for _, f := range g.onTables {
+		f()
+	}
+}
+
+// caughtUp: this node has once held all that its leader had applied when they met. Before that it cannot know what
+// exists (Never-Guess).
+func (g *brokerGroup) caughtUp() bool { return g.caught.Load() }
+
+// learnTarget finds out, once after start, how far the leader is, and waits until this node is there too.
+func (g *brokerGroup) learnTarget(ctx context.Context) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	var target uint64
+	known := false
+	for !g.caught.Load() {
+		s := g.raft.State()
+		switch {
+		case s.Ready:
+			g.caught.Store(true) // it leads and has applied its barrier
+		case known && g.fsm.Applied() >= target:
+			g.caught.Store(true)
+		case !known && s.LeaderID != "" && s.Role != raftnode.Leader:
+			if addr := g.clientAddrOf(s.LeaderID); addr != "" {
+				asking, cancel := context.WithTimeout(ctx, time.Second)
+				if leader, err := fetchStatus(asking, addr); err == nil && leader.Ready {
+					target, known = leader.AppliedIndex, true
+				}
+				cancel()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+	g.logger.Info("caught up with the cluster", "applied-index", g.fsm.Applied())
+}
+
+// leaderAddr is the leader's node id and client address, "" when unknown.
+func (g *brokerGroup) leaderAddr() (nodeID, clientAddr string) {
+	id := g.raft.State().LeaderID
+	if id == "" {
+		return "", ""
+	}
+	return id, g.clientAddrOf(id)
+}
+
+func (g *brokerGroup) clientAddrOf(nodeID string) string {
+	if n, ok := g.tables.Node(nodeID); ok {
+		return n.ClientAddr
+	}
+	return g.gossipAddr(nodeID)
+}
+
+func (g *brokerGroup) brokerIDOf(nodeID string) int64 {
+	n, _ := g.tables.Node(nodeID)
+	return n.Number
+}
+
+var errNoLeader = errors.New("no leader is known; try again")
+
+// forward sends a request to the leader.
+func (g *brokerGroup) forward(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error) {
+	id, addr := g.leaderAddr()
+	if addr == "" {
+		return nil, errNoLeader
+	}
+	if id == g.cfg.NodeID {
+		return nil, fmt.Errorf("this node leads: %w", errNoLeader)
+	}
+	c, err := g.peers.Client(ctx, addr)
+	if err != nil {
+		return nil, fmt.Errorf("forward to leader %s at %s: %w", id, addr, err)
+	}
+	return c.Invoke(ctx, cmd)
+}
+
+// propose applies one command on this node, which must lead, and returns what the tables said to it.
+func (g *brokerGroup) propose(ctx context.Context, encoded []byte) error {
+	result, i, err := g.raft.ProposeWait(ctx, encoded)
+	if err != nil {
+		return err
+	}
+	return result.(command.Results)[i].Err
+}
+
+// proposeKV changes the KV table: here, or, on a follower, by asking the leader with the request that a client would send.
+func (g *brokerGroup) proposeKV(ctx context.Context, encoded []byte) error {
+	err := g.propose(ctx, encoded)
+	if !errors.Is(err, raftnode.ErrNotLeader) {
+		return err
+	}
+	req, err := kvRequest(encoded)
+	if err != nil {
+		return err
+	}
+	resp, err := g.forward(ctx, req)
+	if err != nil {
+		return err
+	}
+	if resp.Code != remoting.ResponseSuccess {
+		return fmt.Errorf("the leader answered %s: %s", remoting.ResponseCodeName(resp.Code), resp.Remark)
+	}
+	return nil
+}
+
+func kvRequest(encoded []byte) (*remoting.Command, error) {
+	r, err := command.NewReader(append(command.AppendEntryHead(nil), encoded...))
+	if err != nil {
+		return nil, err
+	}
+	c, _, err := r.Next()
+	if err != nil {
+		return nil, err
+	}
+	var kv command.KVPut // KVDelete has a part of its fields
+	if err := json.Unmarshal(c.Payload, &kv); err != nil {
+		return nil, fmt.Errorf("%w: %w", command.ErrMalformed, err)
+	}
+	req := &remoting.Command{Code: remoting.RequestDeleteKVConfig}
+	if c.Kind == command.KindKVPut {
+		req.Code = remoting.RequestPutKVConfig
+		req.Set("value", kv.Value)
+	}
+	req.Set("namespace", kv.Namespace)
+	req.Set("key", kv.Key)
+	return req, nil
+}
+
+// updateNode stores a member's addresses in the tables when they differ. Leader only.
+func (g *brokerGroup) updateNode(ctx context.Context, m membership.Member) error {
+	want := command.NodePut{ID: m.NodeID, ClientAddr: m.ClientAddr, RaftAddr: m.RaftAddr, HTTPAddr: m.HTTPAddr, Version: m.Version}
+	if have, ok := g.tables.Node(m.NodeID); ok && have.NodePut == want {
+		return nil
+	}
+	encoded, err := command.AppendJSON(nil, command.KindNodePut, want)
+	if err != nil {
+		return err
+	}
+	return g.propose(ctx, encoded)
+}
+
+// properties are the lines of GET_BROKER_CONFIG that this node was started with.
+func (c *Config) properties() map[string]string {
+	return map[string]string{
+		"brokerClusterName": c.ClusterName, "brokerName": c.BrokerName, "storePathRootDir": filepath.Join(c.DataDir, "store"),
+		"listenPort":              portOf(c.ClientAdvertise),
+		"mappedFileSizeCommitLog": strconv.FormatInt(c.MappedFileSizeCommitLog, 10), "mappedFileSizeConsumeQueue": strconv.FormatInt(c.MappedFileSizeConsumeQueue, 10),
+		"flushDiskType": c.FlushDiskType, "maxMessageSize": strconv.FormatInt(c.MaxMessageSize, 10),
+		"autoCreateTopicEnable": strconv.FormatBool(c.AutoCreateTopic), "autoCreateSubscriptionGroup": strconv.FormatBool(c.AutoCreateGroup),
+		"defaultTopicQueueNums": strconv.Itoa(c.DefaultTopicQueues),
+	}
+}
+
+func portOf(hostPort string) string {
+	_, port, _ := net.SplitHostPort(hostPort)
+	return port
+}
+
+// voters is the reconciler's view of the group's Raft configuration.
+type voters struct{ g *brokerGroup }
+
+func (v voters) List() ([]membership.Voter, error) {
+	servers, err := v.g.raft.Servers()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]membership.Voter, len(servers))
+	for i, s := range servers {
+		out[i] = membership.Voter{NodeID: s.ID, Incarnation: s.Incarnation, RaftAddr: s.RaftAddr, Votes: s.Voter}
+	}
+	return out, nil
+}
+
+func asServer(v membership.Voter) raftnode.Server {
+	return raftnode.Server{ID: v.NodeID, Incarnation: v.Incarnation, RaftAddr: v.RaftAddr, Voter: v.Votes}
+}
+
+func (v voters) AddNonvoter(m membership.Voter) error { return v.g.raft.AddNonvoter(asServer(m)) }
+func (v voters) AddVoter(m membership.Voter) error    { return v.g.raft.AddVoter(asServer(m)) }
+func (v voters) Remove(m membership.Voter) error      { return v.g.raft.RemoveServer(asServer(m)) }
+
+// CaughtUp asks the node itself what it has applied.
+func (v voters) CaughtUp(ctx context.Context, m membership.Member) (bool, error) {
+	committed := v.g.raft.Indexes().Commit
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	s, err := fetchStatus(ctx, m.ClientAddr)
+	if err != nil {
+		return false, err
+	}
+	const near = 64 // entries; the last ones arrive while we ask
+	return s.AppliedIndex+near >= committed, nil
+}

@@ -1,0 +1,171 @@
+//go:build assembly
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"raftmq/fsm/raftnode"
+	"raftmq/membership"
+	"raftmq/transport"
+	"raftmq/transport/metrics"
+	"raftmq/transport/remoting"
+)
+
+// registerStatus answers remoting.RequestNodeStatus.
+func (n *node) registerStatus(s *transport.Server) {
+	s.Handle(remoting.RequestNodeStatus, func(r transport.Responder, cmd *remoting.Command) {
+		status := n.status()
+		if to := cmd.GetString("checksumTo"); to != "" {
+			end, err := strconv.ParseInt(to, 10, 64)
+			if err == nil {
+				var sum uint32
+				if sum, err = n.group.store.Checksum(status.LogMin, end); err == nil {
+					status.ChecksumTo, status.LogChecksum = end, fmt.Sprintf("%08x", sum)
+				}
+			}
+			if err != nil {
+				r.ReplyError(remoting.ResponseSystemError, fmt.Sprintf("checksum of log bytes [%d,%s): %v", status.LogMin, to, err))
+				return
+			}
+		}
+		b, err := json.Marshal(&status)
+		if err != nil {
+			r.ReplyError(remoting.ResponseSystemError, err.Error())
+			return
+		}
+		r.Reply(&remoting.Command{Code: remoting.ResponseSuccess, Body: b})
+	})
+}
+
+func (n *node) status() remoting.NodeStatus {
+	g := n.group
+	state, idx, st := g.raft.State(), g.raft.Indexes(), g.store.Stats()
+	settings, _ := g.tables.Settings()
+	s := remoting.NodeStatus{NodeID: n.cfg.NodeID, Version: version, ClusterName: n.cfg.ClusterName, ClusterID: settings.ClusterID, Group: n.cfg.BrokerName,
+		UptimeSeconds: time.Since(n.started).Seconds(), Role: string(state.Role), Term: state.Term, LeaderID: state.LeaderID, Ready: state.Ready,
+		AppliedIndex: g.fsm.Applied(), CommitIndex: idx.Commit, LastRaftIndex: idx.Last, SnapshotIndex: idx.Snapshot,
+		LogMin: st.MinOffset, LogMax: st.MaxOffset, FlushedTo: st.FlushedTo, DispatchedTo: st.DispatchedTo, Queues: st.Queues, Segments: st.Segments,
+		FlushDiskType: n.cfg.FlushDiskType, RaftLogStore: n.cfg.RaftLogStore, Durability: n.cfg.Durability()}
+	s.Peers = n.peers(state)
+	s.Problem = n.problem(state, s.Peers)
+	return s
+}
+
+// peers joins what Raft's configuration, the tables and gossip know.
+func (n *node) peers(state raftnode.State) []remoting.PeerStatus {
+	var out []remoting.PeerStatus
+	at := map[string]int{}
+	add := func(id string) *remoting.PeerStatus {
+		i, ok := at[id]
+		if !ok {
+			i = len(out)
+			at[id] = i
+			out = append(out, remoting.PeerStatus{NodeID: id, Gossip: "unknown", Suffrage: "none", Leader: id == state.LeaderID})
+		}
+		return &out[i]
+	}
+	servers, err := n.group.raft.Servers()
+	if err != nil {
+		servers = nil // shutting down
+	}
+	for _, s := range servers {
+		p := add(s.ID)
+		p.RaftAddr, p.Suffrage = s.RaftAddr, "nonvoter"
+		if s.Voter {
+			p.Suffrage = "voter"
+		}
+	}
+	for _, m := range n.members.Members() {
+		if m.Group != n.cfg.BrokerName || m.ClusterName != n.cfg.ClusterName {
+			continue
+		}
+		p := add(m.NodeID)
+		p.Gossip, p.GossipAddr, p.ClientAddr, p.HTTPAddr = string(m.State), m.GossipAddr, m.ClientAddr, m.HTTPAddr
+		if p.RaftAddr == "" {
+			p.RaftAddr = m.RaftAddr
+		}
+	}
+	for i := range out {
+		node, ok := n.group.tables.Node(out[i].NodeID)
+		if !ok {
+			continue
+		}
+		if !out[i].Leader {
+			out[i].BrokerID = node.Number
+		}
+		if out[i].ClientAddr == "" {
+			out[i].ClientAddr, out[i].HTTPAddr = node.ClientAddr, node.HTTPAddr
+		}
+	}
+	return out
+}
+
+// problem says what is wrong in one sentence, with what to do.
+func (n *node) problem(state raftnode.State, peers []remoting.PeerStatus) string {
+	voters, alive := 0, 0
+	var down []string
+	for _, p := range peers {
+		if p.Suffrage != "voter" {
+			continue
+		}
+		voters++
+		if p.Gossip == string(membership.Alive) || p.NodeID == n.cfg.NodeID {
+			alive++
+		} else {
+			down = append(down, p.NodeID)
+		}
+	}
+	switch {
+	case voters == 0:
+		return fmt.Sprintf("not part of a cluster yet: it needs --join to reach one, or %d nodes with --bootstrap-expect to form one", max(n.cfg.BootstrapExpect, 1))
+	case state.LeaderID == "" && alive*2 <= voters:
+		return fmt.Sprintf("no quorum: %d of %d voters answer gossip; start %v", alive, voters, down)
+	case state.LeaderID == "":
+		return "no leader: an election is going on, or this node is cut off from the Raft ports of its peers"
+	case len(down) > 0:
+		return fmt.Sprintf("voters down: %v; start them, the cluster works while a majority is up", down)
+	case !n.group.caughtUp():
+		return "catching up with what it had applied before it stopped"
+	}
+	return ""
+}
+
+// metrics are this node's own figures; raft and memberlist write theirs through go-metrics.
+func (n *node) metrics() []metrics.Metric {
+	g := n.group
+	gauge := func(name, help string, f func() float64) metrics.Metric {
+		return metrics.Metric{Name: name, Help: help, Kind: metrics.Gauge, Value: f}
+	}
+	counter := func(name, help string, f func() float64) metrics.Metric {
+		return metrics.Metric{Name: name, Help: help, Kind: metrics.Counter, Value: f}
+	}
+	return []metrics.Metric{
+		gauge("leader", "1 while this node leads and takes writes", func() float64 {
+			if g.raft.State().Ready {
+				return 1
+			}
+			return 0
+		}),
+		gauge("raft_term", "current Raft term", func() float64 { return float64(g.raft.State().Term) }),
+		gauge("raft_applied_index", "last applied Raft entry", func() float64 { return float64(g.raft.Indexes().Applied) }),
+		counter("raft_proposed_entries_total", "Raft entries proposed by this node", func() float64 { return float64(g.raft.Stats().Entries) }),
+		counter("raft_proposed_commands_total", "commands in them", func() float64 { return float64(g.raft.Stats().Commands) }),
+		counter("raft_busy_refusals_total", "commands refused because too many bytes were in flight", func() float64 { return float64(g.raft.Stats().BusyRefusals) }),
+		gauge("raft_in_flight_bytes", "command bytes waiting or in flight", func() float64 { return float64(g.raft.Stats().InFlightBytes) }),
+		gauge("commitlog_min_offset_bytes", "first readable physical offset", func() float64 { return float64(g.store.Stats().MinOffset) }),
+		gauge("commitlog_max_offset_bytes", "physical offset after the last applied record", func() float64 { return float64(g.store.Stats().MaxOffset) }),
+		gauge("commitlog_flushed_offset_bytes", "durable end of the commit log on this node", func() float64 { return float64(g.store.Stats().FlushedTo) }),
+		gauge("dispatch_lag_bytes", "log bytes not yet in the consume queues", func() float64 { s := g.store.Stats(); return float64(s.MaxOffset - s.DispatchedTo) }),
+		counter("commitlog_put_messages_total", "messages appended on this node", func() float64 { return float64(g.store.Stats().PutMessages) }),
+		counter("commitlog_put_bytes_total", "bytes of them", func() float64 { return float64(g.store.Stats().PutBytes) }),
+		counter("flush_total", "commit log flushes", func() float64 { return float64(g.store.Stats().FlushCount) }),
+		gauge("flush_last_seconds", "duration of the last flush", func() float64 { return g.store.Stats().LastFlush.Seconds() }),
+		gauge("client_connections", "open client connections", func() float64 { return float64(g.server.Stats().Conns) }),
+		counter("client_requests_total", "requests from clients", func() float64 { return float64(g.server.Stats().Requests) }),
+		counter("client_bad_frames_total", "connections closed for a malformed frame", func() float64 { return float64(g.server.Stats().BadFrames) }),
+	}
+}
