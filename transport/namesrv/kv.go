@@ -47,6 +47,9 @@ func (p *Processor) getKV(cmd *remoting.Command) *remoting.Command {
 	resp := &remoting.Command{Ext: []remoting.Field{}}
 	value, ok := p.cfg.KV.KV(namespace, key)
 	if !ok {
+		if err := p.canKnow(); err != nil {
+			return unknown(err)
+		}
 		resp.Code, resp.Remark = remoting.ResponseQueryNotFound, "No config item, Namespace: "+namespace+" Key: "+key
 		return resp
 	}
@@ -59,8 +62,17 @@ func (p *Processor) listKV(cmd *remoting.Command) *remoting.Command {
 	namespace := cmd.GetString("namespace")
 	table := p.cfg.KV.KVNamespace(namespace)
 	if table == nil {
+		if err := p.canKnow(); err != nil {
+			return unknown(err)
+		}
 		return refuse(remoting.ResponseQueryNotFound, "No config item, Namespace: "+namespace)
 	}
 	body := remoting.KVTable{Table: table}
 	return &remoting.Command{Body: body.Encode()}
+}
+
+// canKnow says why this node's tables may lack what others have (Never-Guess).
+func (p *Processor) canKnow() error {
+	_, err := p.cfg.Routes.Clusters()
+	return err
 }
