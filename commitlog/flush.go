@@ -1,0 +1,106 @@
+package commitlog
+
+import (
+	"errors"
+	"time"
+
+	"raftmq/commitlog/mappedfile"
+)
+
+// Flush makes what is published durable when at least leastPages pages wait (0: any), the log first
+// and then the journal that names its bytes, and returns how far both are durable. A failed flush poisons
+// the log (mappedfile.ErrPoisoned).
+func (l *Log) Flush(leastPages int) (int64, error) {
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	end, err := l.log.Flush(leastPages)
+	if err != nil {
+		return l.flushedTo.Load(), err
+	}
+	if end > l.flushedTo.Load() || leastPages == 0 {
+		if _, err := l.journal.Flush(0); err != nil {
+			return l.flushedTo.Load(), err
+		}
+		l.flushedTo.Store(end)
+	}
+	return end, nil
+}
+
+// DeleteBefore removes whole segments that end at or before off and lie below the recovery point,
+// and the journal files that name nothing else. Views on them stay valid. It returns how many
+// segments went.
+func (l *Log) DeleteBefore(off int64) (int, error) {
+	l.point.Lock()
+	defer l.point.Unlock()
+	if l.closed.Load() {
+		return 0, ErrClosed
+	}
+	p := l.point.Point
+	removed, err := l.log.DeleteBefore(min(off, p.LogEnd))
+	if removed == 0 || err != nil {
+		return removed, err
+	}
+	min := l.log.MinOffset()
+	// The record right below the recovery point stays: Open compares the two.
+	pos, err := l.journal.search(p.JournalEnd-journalRecordSize, func(r *journalRecord) bool { return r.end > min })
+	if err == nil {
+		_, err = l.journal.DeleteBefore(pos)
+	}
+	return removed, err
+}
+
+// prepareLoop makes files and reserves blocks ahead of the writer, so that Append finds them. Close
+// joins it.
+func (l *Log) prepareLoop() {
+	const pause = time.Second // after an error; the writer tries by itself meanwhile
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-l.wake:
+		}
+		err := errors.Join(l.log.Prepare(), l.journal.Prepare())
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, mappedfile.ErrPoisoned) || errors.Is(err, mappedfile.ErrClosed) {
+			return // the writer and the flusher report it
+		}
+		l.logger.Warn("could not make the next segment ahead", "error", err)
+		select {
+		case <-l.stop:
+			return
+		case <-time.After(pause):
+		}
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Close stops the pre-allocation goroutine, makes everything durable, stores the recovery point and
+// unmaps, each segment after its views are gone. A second call does nothing.
+func (l *Log) Close() error {
+	if !l.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	close(l.stop)
+	l.joined.Wait()
+	l.point.Lock()
+	defer l.point.Unlock()
+	_, err := l.setPointLocked()
+	return errors.Join(err, l.closeFiles())
+}
+
+// closeFiles unmaps what Open got.
+func (l *Log) closeFiles() error {
+	var err error
+	if l.log != nil {
+		err = l.log.Close()
+	}
+	if l.journal != nil {
+		err = errors.Join(err, l.journal.Close())
+	}
+	return err
+}
