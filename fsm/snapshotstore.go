@@ -8,28 +8,62 @@ import (
 
 	"raftmq/commitlog/store"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
 // SnapshotStore is a raft.SnapshotStore over raft's file store. On disk a snapshot is only its head; a reader
 // continues after the head with the log bytes that belong to it, straight from counted views of the store,
 // so that Raft's own InstallSnapshot ships both. A local restore reads the head and stops. The
-// sink of a received snapshot does the reverse: head to the file, log bytes to the store's staging place.
+// sink of a received snapshot does the reverse: head to the file, log bytes to the store.
 //
-// A half-received snapshot is never visible: the staged bytes take effect only when the FSM restores
-// exactly this snapshot, and they are dropped when it does not.
+// A half-received snapshot is never visible: a snapshot counts only if the store holds the log that it
+// describes, so the store's durable end of the installation is the one point of no return. A crash before it leaves a
+// file that List passes over, and the old log and the old snapshot.
 type SnapshotStore struct {
-	inner raft.SnapshotStore
-	store Store
+	inner  raft.SnapshotStore
+	store  Store
+	logger hclog.Logger
 }
 
 // NewSnapshotStore wraps raft's file snapshot store.
-func NewSnapshotStore(inner raft.SnapshotStore, s Store) *SnapshotStore {
-	return &SnapshotStore{inner: inner, store: s}
+func NewSnapshotStore(inner raft.SnapshotStore, s Store, logger hclog.Logger) *SnapshotStore {
+	return &SnapshotStore{inner: inner, store: s, logger: logger}
 }
 
-// List implements raft.SnapshotStore.
-func (s *SnapshotStore) List() ([]*raft.SnapshotMeta, error) { return s.inner.List() }
+// List implements raft.SnapshotStore. It passes over snapshots that cannot be restored here: damaged ones (F25: they are
+// ignored, a peer has another), and those whose log bytes never arrived whole.
+func (s *SnapshotStore) List() ([]*raft.SnapshotMeta, error) {
+	all, err := s.inner.List()
+	if err != nil {
+		return nil, err
+	}
+	_, end := s.store.LogRange()
+	usable := all[:0]
+	for _, meta := range all {
+		h, _, err := s.readHead(meta.ID)
+		switch {
+		case err != nil:
+			s.logger.Warn("snapshot is unreadable and ignored", "id", meta.ID, "error", err)
+		case h.Position.LogEnd > end:
+			s.logger.Warn("snapshot is ahead of the log and ignored: its transfer did not end", "id", meta.ID, "snapshot-log-end", h.Position.LogEnd, "log-end", end)
+		default:
+			usable = append(usable, meta)
+		}
+	}
+	return usable, nil
+}
+
+func (s *SnapshotStore) readHead(id string) (*head, []byte, error) {
+	_, r, err := s.inner.Open(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = r.Close() }()
+	var raw bytes.Buffer
+	h, _, err := readHead(io.TeeReader(r, &raw))
+	return h, raw.Bytes(), err
+}
 
 // Open implements raft.SnapshotStore: meta.Size counts the log bytes too.
 func (s *SnapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
@@ -37,28 +71,23 @@ func (s *SnapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	var raw bytes.Buffer
-	h, _, err := readHead(io.TeeReader(r, &raw))
+	_ = r.Close()
+	h, raw, err := s.readHead(id)
 	if err != nil {
-		_ = r.Close()
 		return nil, nil, fmt.Errorf("snapshot %s: %w", id, err)
 	}
-	_ = r.Close()
 	// Retention may have moved the log's start since; a peer needs only what is still there, and the head says
 	// where that starts.
 	min, _ := s.store.LogRange()
 	if min > h.LogMin && min <= h.Position.LogEnd {
 		h.LogMin = min
-		b, err := appendHead(nil, h)
-		if err != nil {
+		if raw, err = appendHead(nil, h); err != nil {
 			return nil, nil, err
 		}
-		raw.Reset()
-		raw.Write(b)
 	}
 	withLog := *meta
-	withLog.Size = int64(raw.Len()) + h.Position.LogEnd - h.LogMin
-	return &withLog, &snapshotReader{head: raw.Bytes(), store: s.store, off: h.LogMin, end: h.Position.LogEnd}, nil
+	withLog.Size = int64(len(raw)) + h.Position.LogEnd - h.LogMin
+	return &withLog, &snapshotReader{head: raw, store: s.store, off: h.LogMin, end: h.Position.LogEnd}, nil
 }
 
 // snapshotReader reads the head and then the log bytes [off, end).
@@ -154,8 +183,7 @@ func (s *sink) writeLog(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements raft.SnapshotSink. The staged log bytes are made durable first; then the snapshot becomes
-// visible, which is the point of no return; Restore swaps the bytes in.
+// Close implements raft.SnapshotSink: the file first, then the end of the installation; see SnapshotStore.
 func (s *sink) Close() error {
 	if s.done {
 		return nil
@@ -164,15 +192,16 @@ func (s *sink) Close() error {
 	if s.head == nil {
 		return errors.Join(fmt.Errorf("%w: it ends inside the head", ErrSnapshot), s.SnapshotSink.Cancel())
 	}
-	if s.install != nil {
-		if want := s.head.Position.LogEnd - s.head.LogMin; s.got != want {
-			return errors.Join(fmt.Errorf("%w: %d log bytes, expected %d", ErrSnapshot, s.got, want), s.install.Abort(), s.SnapshotSink.Cancel())
-		}
-		if err := s.install.Commit(s.head.Position); err != nil {
-			return errors.Join(err, s.SnapshotSink.Cancel())
-		}
+	if s.install == nil {
+		return s.SnapshotSink.Close()
 	}
-	return s.SnapshotSink.Close()
+	if want := s.head.Position.LogEnd - s.head.LogMin; s.got != want {
+		return errors.Join(fmt.Errorf("%w: %d log bytes, expected %d", ErrSnapshot, s.got, want), s.install.Abort(), s.SnapshotSink.Cancel())
+	}
+	if err := s.SnapshotSink.Close(); err != nil {
+		return errors.Join(err, s.install.Abort())
+	}
+	return s.install.Commit(s.head.Position)
 }
 
 // Cancel implements raft.SnapshotSink.

@@ -113,7 +113,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	undo = append(undo, g.trans.Close, g.stream.Close)
 
 	g.raft, err = raftnode.Open(raftnode.Config{NodeID: cfg.NodeID, Incarnation: d.Identity.Incarnation, Dir: filepath.Join(cfg.DataDir, "raft"),
-		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), FSM: g.fsm, Snapshots: fsm.NewSnapshotStore(files, g.store), Transport: g.trans,
+		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), FSM: g.fsm, Snapshots: fsm.NewSnapshotStore(files, g.store, d.Logger.Named("fsm")), Transport: g.trans,
 		EntryHead: command.AppendEntryHead, Prepare: g.prepare,
 		HeartbeatTimeout: cfg.RaftHeartbeatTimeout, ElectionTimeout: cfg.RaftElectionTimeout,
 		SnapshotBytes: cfg.RaftSnapshotBytes, TrailingBytes: cfg.RaftTrailingBytes, Logger: d.Logger.Named("raft")})

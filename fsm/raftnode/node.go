@@ -57,12 +57,41 @@ func Open(cfg Config) (*Node, error) {
 		_ = n.stable.Close()
 		return nil, err
 	}
+	if err := n.dropLogBehindSnapshot(); err != nil {
+		_ = n.closeStores()
+		return nil, err
+	}
 	n.hadState, err = raft.HasExistingState(n.logs, n.stable, cfg.Snapshots)
 	if err != nil {
 		_ = n.closeStores()
 		return nil, fmt.Errorf("raftnode: read existing state: %w", err)
 	}
 	return n, nil
+}
+
+// dropLogBehindSnapshot finishes an installed snapshot whose receiver died before Raft removed the older log: the
+// next entry would leave a gap, which raft-wal refuses.
+func (n *Node) dropLogBehindSnapshot() error {
+	snaps, err := n.cfg.Snapshots.List()
+	if err != nil {
+		return fmt.Errorf("raftnode: list snapshots: %w", err)
+	}
+	first, err := n.logs.FirstIndex()
+	if err != nil {
+		return fmt.Errorf("raftnode: read log: %w", err)
+	}
+	last, err := n.logs.LastIndex()
+	if err != nil {
+		return fmt.Errorf("raftnode: read log: %w", err)
+	}
+	if len(snaps) == 0 || last == 0 || snaps[0].Index <= last {
+		return nil
+	}
+	n.cfg.Logger.Info("dropping a raft log that ends before the installed snapshot", "last-index", last, "snapshot-index", snaps[0].Index)
+	if err := n.logs.DeleteRange(first, last); err != nil {
+		return fmt.Errorf("raftnode: drop log entries %d to %d behind snapshot %d: %w", first, last, snaps[0].Index, err)
+	}
+	return nil
 }
 
 // HasState reports whether the folder held Raft state when it was opened: such a node never bootstraps.
