@@ -1,0 +1,119 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"raftmq/commitlog"
+	"raftmq/commitlog/consumequeue"
+	"raftmq/commitlog/dispatch"
+)
+
+// FlushMode is flushDiskType.
+type FlushMode uint8
+
+// Flush modes.
+const (
+	AsyncFlush FlushMode = iota
+	SyncFlush
+)
+
+// Config of a Store. Zero values take the defaults in parentheses.
+type Config struct {
+	Dir              string // root: commitlog/, journal/, consumequeue/ below it
+	SegmentSize      int64  // mappedFileSizeCommitLog, cluster-wide (1 GiB)
+	QueueFileSize    int64  // mappedFileSizeConsumeQueue, rounded up to 20 (6,000,000)
+	MaxMessageSize   int    // (4 MiB)
+	FlushMode        FlushMode
+	FlushInterval    time.Duration // flushIntervalCommitLog (500 ms)
+	SyncFlushTimeout time.Duration // (5 s)
+	Logger           hclog.Logger
+	// OnFatal is called once when the node must stop: a local disk error in the append
+	// path, a failed flush, a dead dispatcher. Default: panic. It may run on any goroutine of
+	// the store or of a caller; Close may be called from it.
+	OnFatal func(error)
+
+	// DelayLevels decides the deliver times in the schedule topic's queues; the same on all
+	// nodes (RocketMQ's eighteen, dispatch.DefaultLevels).
+	DelayLevels []time.Duration
+	// PointInterval is how often queues and log are flushed and the recovery points move, when
+	// there is something new (5 s); PointBytes of new log move them at once (64 MiB). A restart
+	// verifies and dispatches again what is behind the points.
+	PointInterval time.Duration
+	PointBytes    int64
+}
+
+func (c *Config) fillIn() {
+	if c.SegmentSize == 0 {
+		c.SegmentSize = 1 << 30
+	}
+	if c.QueueFileSize == 0 {
+		c.QueueFileSize = consumequeue.DefaultFileSize
+	}
+	c.QueueFileSize = (c.QueueFileSize + consumequeue.UnitSize - 1) / consumequeue.UnitSize * consumequeue.UnitSize
+	if c.MaxMessageSize == 0 {
+		c.MaxMessageSize = 4 << 20
+	}
+	if c.FlushInterval == 0 {
+		c.FlushInterval = 500 * time.Millisecond
+	}
+	if c.SyncFlushTimeout == 0 {
+		c.SyncFlushTimeout = 5 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if c.OnFatal == nil {
+		c.OnFatal = func(err error) { panic(err) }
+	}
+	if c.DelayLevels == nil {
+		c.DelayLevels = dispatch.DefaultLevels()
+	}
+	if c.PointInterval == 0 {
+		c.PointInterval = 5 * time.Second
+	}
+	if c.PointBytes == 0 {
+		c.PointBytes = 64 << 20
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Dir == "":
+		return errors.New("store: no data folder given")
+	case c.SegmentSize < 4096 || c.SegmentSize%4096 != 0 || c.SegmentSize > 1<<31-4096:
+		return fmt.Errorf("store: segment size %d: must be a multiple of 4096 below 2 GiB", c.SegmentSize)
+	case c.QueueFileSize < consumequeue.UnitSize:
+		return fmt.Errorf("store: queue file size %d: must be positive", c.QueueFileSize)
+	case c.FlushMode > SyncFlush:
+		return fmt.Errorf("store: flush mode %d: 0 (async) or 1 (sync)", c.FlushMode)
+	}
+	return nil
+}
+
+// Sentinel errors.
+var (
+	ErrClosed       = errors.New("store: closed")
+	ErrNotFound     = errors.New("store: no record at this offset")
+	ErrFlushTimeout = errors.New("store: flush not confirmed in time")
+	// ErrLocked: another store, here or in another process, has the folder.
+	ErrLocked = errors.New("store: data folder is in use")
+	// ErrFolder: the folder is of another format, segment size or program.
+	ErrFolder = errors.New("store: unusable data folder")
+	// ErrStopped: the store has failed (OnFatal was called) and does nothing any more.
+	ErrStopped = errors.New("store: stopped by an earlier error")
+	// ErrRecords: what Append was given is not n records of this topic and queue, or the topic or
+	// queue id can't be one.
+	ErrRecords = commitlog.ErrRecords
+	// ErrTooLarge: the records cannot fit an empty segment.
+	ErrTooLarge = commitlog.ErrTooLarge
+	// ErrBehind: a snapshot is ahead of the log. Install first.
+	ErrBehind = commitlog.ErrBehind
+	// ErrDiverged: the log is not what snapshot or entries say. The node must stop.
+	ErrDiverged = commitlog.ErrDiverged
+	// ErrInstall: bytes of an installation that are no log.
+	ErrInstall = errors.New("store: bytes to install are no log")
+)

@@ -1,0 +1,260 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"raftmq/commitlog/consumequeue"
+	"raftmq/commitlog/mappedfile"
+	"raftmq/commitlog/record"
+)
+
+// Limits of Get (RocketMQ's DefaultMessageStore).
+const (
+	defaultMaxBytes = 262144 // maxTransferBytesOnMessageInMemory
+	minScanUnits    = 800    // 16,000 bytes of units
+)
+
+// GetStatus is RocketMQ's GetMessageStatus.
+type GetStatus uint8
+
+// Statuses of Get, named as in RocketMQ.
+const (
+	Found GetStatus = iota
+	NoMatchedMessage
+	MessageWasRemoving
+	OffsetFoundNull
+	OffsetOverflowBadly
+	OffsetOverflowOne
+	OffsetTooSmall
+	NoMatchedLogicQueue
+	NoMessageInQueue
+)
+
+// String is the name RocketMQ puts into remarks.
+func (s GetStatus) String() string {
+	names := [...]string{"FOUND", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL",
+		"OFFSET_OVERFLOW_BADLY", "OFFSET_OVERFLOW_ONE", "OFFSET_TOO_SMALL", "NO_MATCHED_LOGIC_QUEUE",
+		"NO_MESSAGE_IN_QUEUE"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return fmt.Sprintf("GetStatus(%d)", s)
+}
+
+// GetRequest asks for records of a queue.
+type GetRequest struct {
+	Topic    []byte
+	QueueID  int32
+	Offset   int64
+	MaxMsgs  int // below 1 counts as 1
+	MaxBytes int // 0: RocketMQ's 262144
+	// MinFloor hides offsets below it (deleted and re-created topics).
+	MinFloor int64
+	// Match decides by tags code; nil matches all.
+	Match func(tagsCode int64) bool
+}
+
+// GetResult holds counted views. Reuse it; Release before reuse.
+type GetResult struct {
+	Status                                GetStatus
+	NextBeginOffset, MinOffset, MaxOffset int64
+	Buffers                               [][]byte // whole records, in order; adjacent ones may share a buffer
+	Count, Bytes                          int
+
+	held []heldView
+	// The last buffer's place in the last held view.
+	bufferAt, bufferEnd int
+}
+
+// heldView is a view of a stretch of log, and where it begins.
+type heldView struct {
+	mappedfile.View
+	from int64
+}
+
+// Release gives the views back; Buffers are dead then. Releasing an empty result is harmless.
+func (r *GetResult) Release() {
+	for i := range r.held {
+		r.held[i].Release()
+	}
+	clear(r.held)
+	clear(r.Buffers)
+	*r = GetResult{Buffers: r.Buffers[:0], held: r.held[:0], bufferEnd: -1}
+}
+
+// empty sets a result without messages.
+func (r *GetResult) empty(status GetStatus, next int64) {
+	r.Status, r.NextBeginOffset = status, next
+}
+
+// bounds is what there is of a queue at one moment: min ≤ readable ≤ max.
+type bounds struct {
+	queue    *consumequeue.Queue // nil without units
+	known    bool                // had a message once
+	min      int64
+	readable int64 // end of the dispatched units
+	max      int64 // end of what is published and so may have been acknowledged
+}
+
+func (s *Store) bounds(topic []byte, queueID int32) bounds {
+	return boundsOf(s.queues.Queue(topic, queueID), s.tails.find(topic, queueID))
+}
+
+func boundsOf(q *consumequeue.Queue, t *tail) bounds {
+	b := bounds{queue: q, known: q != nil || t != nil}
+	switch {
+	case q != nil:
+		b.min, b.readable = q.Min(), q.Max()
+	case t != nil:
+		b.min, b.readable = t.first, t.first
+	}
+	b.max = b.readable
+	if t != nil {
+		b.max = max(b.max, t.published.Load())
+	}
+	return b
+}
+
+// Get reads by queue offset, as RocketMQ's DefaultMessageStore.getMessage does (the format
+// notes' §8.1), with these differences: reading makes no queue; offsets that are published but
+// not yet dispatched are "nothing yet" (OffsetOverflowOne), as an acknowledged message is
+// never out of range (F94); only MaxMsgs and MaxBytes limit a batch. The first message is
+// returned whatever its size. No allocation with a reused result.
+func (s *Store) Get(req *GetRequest, res *GetResult) {
+	if len(res.held) > 0 {
+		res.Release()
+	}
+	b := s.bounds(req.Topic, req.QueueID)
+	low := min(max(b.min, req.MinFloor), b.max)
+	res.MinOffset, res.MaxOffset = low, b.max
+	switch {
+	case s.installing.Load():
+		res.empty(OffsetFoundNull, req.Offset)
+	case !b.known:
+		res.empty(NoMatchedLogicQueue, 0)
+	case b.max == 0:
+		res.empty(NoMessageInQueue, 0)
+	case req.Offset < low:
+		res.empty(OffsetTooSmall, low)
+	case req.Offset > b.max:
+		res.empty(OffsetOverflowBadly, b.max)
+	case req.Offset >= b.readable:
+		res.empty(OffsetOverflowOne, req.Offset)
+	default:
+		if err := s.scan(b.queue, req, res); err != nil {
+			res.dropMessages()
+			res.empty(OffsetFoundNull, req.Offset)
+			s.readFailed(err)
+		}
+	}
+}
+
+func (r *GetResult) dropMessages() {
+	low, max := r.MinOffset, r.MaxOffset
+	r.Release()
+	r.MinOffset, r.MaxOffset = low, max
+}
+
+// errDamagedUnit: a unit and the record it names contradict each other.
+var errDamagedUnit = errors.New("store: consume queue unit and record differ")
+
+// scan collects messages from req.Offset on, within one file of the queue. An error other than
+// those of a closing store is damage or a failing disk.
+func (s *Store) scan(q *consumequeue.Queue, req *GetRequest, res *GetResult) (err error) {
+	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)
+	maxMsgs, maxBytes := max(req.MaxMsgs, 1), req.MaxBytes
+	if maxBytes <= 0 {
+		maxBytes = defaultMaxBytes
+	}
+	view, err := q.View(req.Offset, max(minScanUnits, maxMsgs))
+	if err != nil {
+		return err
+	}
+	defer view.Release()
+	res.empty(NoMatchedMessage, req.Offset)
+	removed := int64(math.MinInt64) // units of records below it are skipped
+	for i := range view.Units.Len() {
+		u := view.Units.At(i)
+		if res.Count > 0 && (res.Count >= maxMsgs || res.Bytes+int(u.Size) > maxBytes) {
+			break
+		}
+		n := req.Offset + int64(i)
+		res.NextBeginOffset = n + 1
+		if u.PhyOffset < removed || req.Match != nil && !req.Match(u.TagsCode) {
+			continue
+		}
+		err := res.add(s, q, n, u)
+		if errors.Is(err, mappedfile.ErrOutOfRange) && u.PhyOffset < s.log.MinOffset() {
+			removed = s.log.MinOffset()
+			if res.Count == 0 {
+				res.Status = MessageWasRemoving
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		res.Status = Found
+	}
+	return nil
+}
+
+// add appends the record of unit n.
+func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue.Unit) error {
+	// A view reaches to the end of its segment: the records of one segment need one view.
+	k := len(r.held) - 1
+	if k < 0 || u.PhyOffset < r.held[k].from || u.PhyOffset >= r.held[k].from+int64(len(r.held[k].Bytes)) {
+		v, err := s.log.View(u.PhyOffset, int(s.cfg.SegmentSize))
+		if err != nil {
+			return err
+		}
+		r.held = append(r.held, heldView{v, u.PhyOffset})
+		r.bufferEnd = -1
+		k++
+	}
+	h := &r.held[k]
+	at := int(u.PhyOffset - h.from)
+	end := at + int(u.Size)
+	if !u.IsRecord() || end > len(h.Bytes) || !names(u, h.Bytes[at:], q.ID(), n) {
+		return fmt.Errorf("%w: %s/%d unit %d says physical offset %d, size %d", errDamagedUnit,
+			q.Topic(), q.ID(), n, u.PhyOffset, u.Size)
+	}
+	if at == r.bufferEnd {
+		r.Buffers[len(r.Buffers)-1] = h.Bytes[r.bufferAt:end:end]
+	} else {
+		r.Buffers = append(r.Buffers, h.Bytes[at:end:end])
+		r.bufferAt = at
+	}
+	r.bufferEnd = end
+	r.Count++
+	r.Bytes += int(u.Size)
+	return nil
+}
+
+// names tells whether the record at the start of b is the one that unit u of queue offset n
+// stands for. A few header fields: the rest of the record is the log's business.
+func names(u consumequeue.Unit, b []byte, queueID int32, n int64) bool {
+	if len(b) < record.MinSize || int(u.Size) < record.MinSize {
+		return false
+	}
+	v := record.View(b)
+	magic := v.Magic()
+	return v.Size() == int(u.Size) && (magic == record.MagicV1 || magic == record.MagicV2) &&
+		v.PhyOffset() == u.PhyOffset && v.QueueOffset() == n && v.QueueID() == queueID
+}
+
+// readFailed sorts out why a queue could not be read.
+func (s *Store) readFailed(err error) {
+	switch {
+	case errors.Is(err, mappedfile.ErrClosed), errors.Is(err, consumequeue.ErrClosed), errors.Is(err, consumequeue.ErrRange),
+		errors.Is(err, mappedfile.ErrOutOfRange):
+		// The store closes, or its log is being replaced.
+	case errors.Is(err, errDamagedUnit):
+		err = fmt.Errorf("%w; the queues are built again from the log at the next start", err)
+		s.fatal(errors.Join(err, s.suspendPoints()))
+	default:
+		s.fatal(fmt.Errorf("store: read: %w", err))
+	}
+}

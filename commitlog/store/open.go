@@ -1,0 +1,172 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"raftmq/commitlog"
+	"raftmq/commitlog/consumequeue"
+	"raftmq/commitlog/dispatch"
+)
+
+// progressAfter is how long recovery may take before it says how far it is, and how often.
+const progressAfter = 2 * time.Second
+
+// Open opens and recovers: the log is cut back to the last whole entry whose journal
+// record and bytes both verify (Index-With-Bytes), queues are caught up from it.
+func Open(cfg Config) (*Store, error) {
+	cfg.fillIn()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		cfg: cfg, logger: cfg.Logger.Named("store"), tails: newTails(), stop: make(chan struct{}),
+		points: points{kick: make(chan struct{}, 1), bytes: cfg.PointBytes},
+	}
+	var err error
+	if s.folder, err = openFolder(&cfg); err != nil {
+		return nil, err
+	}
+	if err := s.open(); err != nil {
+		// In reverse; what fails here is a consequence.
+		if s.queues != nil {
+			s.queues.Close()
+		}
+		if s.log != nil {
+			s.log.Close()
+		}
+		if s.points.file != nil {
+			s.points.file.Close()
+		}
+		s.folder.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// open goes from the truth to what is built from it: log, queues, then the goroutines. Nobody
+// is answered before dispatch has caught up, so that no queue looks shorter than it is.
+func (s *Store) open() error {
+	started := time.Now()
+	var err error
+	s.log, err = commitlog.Open(commitlog.Config{
+		Dir: filepath.Join(s.cfg.Dir, commitLogDir), JournalDir: filepath.Join(s.cfg.Dir, journalDir),
+		SegmentSize: s.cfg.SegmentSize, Logger: s.cfg.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.dropHalfInstalled(); err != nil {
+		return err
+	}
+	from, err := s.openQueues()
+	if err != nil {
+		return err
+	}
+	s.startDispatch(from)
+	if err := s.catchUp(s.dispatcher.Load()); err != nil {
+		s.dispatcher.Load().Close()
+		return err
+	}
+	s.startFlush()
+	s.opened.Store(true)
+	s.loops.Go(s.pointLoop)
+	low, end := s.LogRange()
+	s.logger.Info("store is open", "dir", s.cfg.Dir, "min-offset", low, "max-offset", end,
+		"dispatched-from", from, "queues", s.queues.Len(), "took", time.Since(started))
+	return nil
+}
+
+// openQueues opens the queues as of the recovery point, or empty when they can't be trusted,
+// and returns where dispatch begins.
+func (s *Store) openQueues() (from int64, err error) {
+	p := &s.points
+	var ok bool
+	p.file, p.written, ok, err = consumequeue.OpenPointFile(filepath.Join(s.cfg.Dir, pointName))
+	if err != nil {
+		return 0, err
+	}
+	low, end := s.LogRange()
+	config := consumequeue.Config{
+		Dir: filepath.Join(s.cfg.Dir, queueDir), FileSize: s.cfg.QueueFileSize, Logger: s.logger,
+	}
+	var why error
+	switch {
+	case s.folder.meta.QueueFileSize != s.cfg.QueueFileSize:
+		why = fmt.Errorf("queue file size was %d, is %d", s.folder.meta.QueueFileSize, s.cfg.QueueFileSize)
+	case !ok && end > low:
+		why = errors.New("there is no whole recovery point")
+	case ok && (p.written.PhyOffset > end || p.written.PhyOffset < low):
+		why = fmt.Errorf("recovery point is at %d, the log is [%d, %d)", p.written.PhyOffset, low, end)
+	default:
+		s.queues, err = consumequeue.Open(config, p.written)
+		if err == nil {
+			return max(p.written.PhyOffset, low), s.raiseMin(low)
+		}
+		if !errors.Is(err, consumequeue.ErrDamaged) {
+			return 0, err
+		}
+		why = err
+	}
+	s.logger.Warn("building all consume queues again from the log", "reason", why, "from", low, "to", end)
+	if err := s.forgetQueues(); err != nil {
+		return 0, err
+	}
+	p.file, p.written, _, err = consumequeue.OpenPointFile(filepath.Join(s.cfg.Dir, pointName))
+	if err != nil {
+		return 0, err
+	}
+	s.queues, err = consumequeue.Open(config, consumequeue.Point{})
+	return low, err
+}
+
+// forgetQueues removes queues and point, the point first: half-built queues must not meet it.
+func (s *Store) forgetQueues() error {
+	if err := s.points.file.Close(); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	s.points.file, s.points.written = nil, consumequeue.Point{}
+	if err := s.folder.remove(pointName); err != nil {
+		return err
+	}
+	if err := s.folder.remove(queueDir); err != nil {
+		return err
+	}
+	if s.folder.meta.QueueFileSize == s.cfg.QueueFileSize {
+		return nil
+	}
+	s.folder.meta.QueueFileSize = s.cfg.QueueFileSize
+	return s.folder.writeMeta()
+}
+
+// raiseMin hides units of records that the log has no more.
+func (s *Store) raiseMin(low int64) (err error) {
+	if low == 0 {
+		return nil
+	}
+	s.queues.Range(func(q *consumequeue.Queue) bool {
+		err = q.RaiseMin(low)
+		return err == nil
+	})
+	return err
+}
+
+// catchUp waits until dispatch has reached the end of the log.
+func (s *Store) catchUp(d *dispatch.Dispatcher) error {
+	end := s.log.MaxOffset()
+	from := d.To()
+	reached := make(chan error, 1)
+	d.Wait(end, func(err error) { reached <- err })
+	tick := time.NewTicker(progressAfter)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-reached:
+			return err
+		case <-tick.C:
+			s.logger.Info("building consume queues", "from", from, "at", d.To(), "to", end)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package store
+
+import "time"
+
+// Stats for status and metrics.
+type Stats struct {
+	MinOffset, MaxOffset, FlushedTo, DispatchedTo int64
+	Queues, Segments                              int
+	PutMessages, PutBytes                         uint64
+	FlushCount                                    uint64
+	LastFlush                                     time.Duration
+}
+
+// Stats returns a snapshot.
+func (s *Store) Stats() Stats {
+	low, end := s.LogRange()
+	st := Stats{
+		MinOffset: low, MaxOffset: end,
+		FlushedTo: s.log.FlushedTo(), DispatchedTo: s.DispatchedTo(),
+		Queues:      s.queues.Len(),
+		PutMessages: s.putMessages.Load(), PutBytes: s.putBytes.Load(),
+	}
+	st.Segments = s.log.Segments()
+	st.FlushCount, st.LastFlush = s.flush.stats()
+	return st
+}
