@@ -120,7 +120,7 @@ func decodeTags(nodeID string, b []byte) (t Tags, leaving bool, err error) {
 			t.Incarnation = string(v)
 		case tagExpect, tagFlags, tagTerm:
 			num, l := binary.Uvarint(v)
-			if l != len(v) {
+			if l <= 0 || l != len(v) {
 				return Tags{}, false, fmt.Errorf("%w: field %d is no number", ErrBadTags, id)
 			}
 			switch id {
