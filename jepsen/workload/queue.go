@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"raftmq/jepsen/cluster"
@@ -21,6 +22,7 @@ type Config struct {
 	Consumers int     // in each group (2)
 	Rate      float64 // messages per second of all producers together (2000); negative: no limit
 	BodySize  int     // bytes (256)
+	Messages  int     // to send in all; 0 for as many as the time allows
 	Client    Client  // (stock)
 	// Grace is how long a send that has begun goes on trying when the load ends (50 s: a stock client
 	// may need 30 to hear of a new leader).
@@ -60,6 +62,7 @@ type Queue struct {
 	rec       *history.Recorder
 	groups    []string
 	consumers []Consumer
+	taken     atomic.Int64 // of cfg.Messages
 
 	mu struct {
 		sync.Mutex
@@ -124,7 +127,7 @@ func (w *Queue) deliver(process, group string, d Delivery) {
 	w.mu.received[group][d.Value] = true
 }
 
-// Produce sends until ctx ends, then lets each producer finish the message it is at.
+// Produce sends until ctx ends or all messages are sent, then lets each producer finish the message it is at.
 func (w *Queue) Produce(ctx context.Context) error {
 	giveUp, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -164,6 +167,9 @@ func (w *Queue) produce(ctx, giveUp context.Context, process string, s Sender) {
 	}
 	next := time.Now()
 	for seq := 0; ctx.Err() == nil; seq++ {
+		if w.cfg.Messages > 0 && w.taken.Add(1) > int64(w.cfg.Messages) {
+			return
+		}
 		if now := time.Now(); next.After(now) {
 			if !sleep(ctx, next.Sub(now)) {
 				return
