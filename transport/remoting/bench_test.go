@@ -2,6 +2,9 @@ package remoting
 
 import (
 	"encoding/binary"
+	"encoding/json"
+	"maps"
+	"slices"
 	"testing"
 )
 
@@ -25,29 +28,35 @@ const (
 		`"flag":0,"language":"JAVA","opaque":136,"serializeTypeCurrentRPC":"JSON","version":401}`
 )
 
-func BenchmarkDecodeFrame(b *testing.B) {
-	for _, k := range []struct {
-		name, header string
-	}{{"send=10", goSend}, {"send=310", javaSend}, {"pull=11", javaPull}} {
-		b.Run(k.name+"/header=json", func(b *testing.B) { benchDecode(b, rawFrame(SerializeJSON, k.header, make([]byte, 1024))) })
-		var c Command
-		if err := DecodeFrame(rawFrame(SerializeJSON, k.header, make([]byte, 1024)), &c, nil); err != nil {
-			b.Fatal(err)
-		}
-		c.Serialize = SerializeRocketMQ
-		binaryFrame := AppendFrame(nil, &c)[LengthSize:]
-		b.Run(k.name+"/header=binary", func(b *testing.B) { benchDecode(b, binaryFrame) })
+// BenchmarkHotPaths covers what runs once per message; see hotPaths for the names.
+func BenchmarkHotPaths(b *testing.B) {
+	paths := hotPaths(b)
+	for _, name := range slices.Sorted(maps.Keys(paths)) {
+		run := paths[name]
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				run()
+			}
+		})
 	}
 }
 
-func benchDecode(b *testing.B, frame []byte) {
-	var c Command
-	var scratch []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		scratch = scratch[:0]
-		if err := DecodeFrame(frame, &c, &scratch); err != nil {
-			b.Fatal(err)
-		}
+// BenchmarkHeaderByJSON is the rival: the same header through encoding/json.
+func BenchmarkHeaderByJSON(b *testing.B) {
+	for name, header := range map[string]string{"send=10": goSend, "send=310": javaSend, "pull=11": javaPull} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				var h struct {
+					Code, Version, Opaque, Flag int32
+					Language, Remark            string
+					ExtFields                   map[string]string
+				}
+				if err := json.Unmarshal([]byte(header), &h); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -1,6 +1,20 @@
 // Package remoting is the RocketMQ remoting wire codec: frames, the two header
 // serialisations (JSON and ROCKETMQ binary), request and response codes, and the
-// header and body types that both sides exchange. It opens no sockets.
+// header and body types that both sides exchange. It opens no sockets, keeps no state
+// and decides nothing about limits: a frame's size is the transport's business, what
+// a field's value means is the processors'.
+//
+// What a Java broker would write is written byte for byte: fastjson's key order and
+// escapes, absent fields left out. What clients send is read leniently, as fastjson
+// and the Go client between them need it.
+//
+// The functions on the path of a message do not allocate: DecodeFrame (with known ext
+// keys and a reused command and scratch), SendHeader.Decode, PullHeader.Decode,
+// AppendFrame, AppendFrameHead, AppendSendResponse, AppendPullResponseHead,
+// AppendSendRequest and AppendPullRequest.
+//
+// Formats: RocketMQ 4.9.4 and 5.3.3, classes RemotingCommand, RocketMQSerializable,
+// RemotingSerializable and those of package protocol.
 package remoting
 
 // SerializeType tells how a frame's header is written.

@@ -69,31 +69,34 @@ func (s *scanner) str() ([]byte, error) {
 	return s.strBody()
 }
 
+// plainEnd returns the index of the first quote or backslash at or after i, the
+// text's length if there is none.
+func plainEnd(text []byte, i int) int {
+	for i+8 <= len(text) {
+		if m := specials(binary.LittleEndian.Uint64(text[i:])); m != 0 {
+			return i + bits.TrailingZeros64(m)>>3
+		}
+		i += 8
+	}
+	for i < len(text) && text[i] != '"' && text[i] != '\\' {
+		i++
+	}
+	return i
+}
+
 // strBody reads the rest of a string after its opening quote. The result is a view
 // of the text, or of the arena when the string has escapes.
 func (s *scanner) strBody() ([]byte, error) {
-	start, i := s.pos, s.pos
-	for {
-		for i+8 <= len(s.text) {
-			if m := specials(binary.LittleEndian.Uint64(s.text[i:])); m != 0 {
-				i += bits.TrailingZeros64(m) >> 3
-				goto hit
-			}
-			i += 8
-		}
-		for i < len(s.text) && s.text[i] != '"' && s.text[i] != '\\' {
-			i++
-		}
-		if i == len(s.text) {
-			return nil, s.fail("unfinished string")
-		}
-	hit:
-		if s.text[i] == '"' {
-			s.pos = i + 1
-			return s.text[start:i:i], nil
-		}
-		return s.unescape(start, i)
+	start := s.pos
+	i := plainEnd(s.text, start)
+	switch {
+	case i == len(s.text):
+		return nil, s.fail("unfinished string")
+	case s.text[i] == '"':
+		s.pos = i + 1
+		return s.text[start:i:i], nil
 	}
+	return s.unescape(start, i)
 }
 
 // reserve makes room for n bytes in the arena. A full arena is replaced, not
@@ -115,31 +118,22 @@ func (s *scanner) unescape(start, i int) ([]byte, error) {
 	buf := s.reserve(len(s.text) - start)
 	from := len(buf)
 	buf = append(buf, s.text[start:i]...)
-	for i < len(s.text) {
-		c := s.text[i]
-		switch {
-		case c == '"':
-			s.pos = i + 1
-			*s.arena = buf
-			return buf[from:len(buf):len(buf)], nil
-		case c != '\\':
-			run := i
-			for i++; i < len(s.text) && s.text[i] != '"' && s.text[i] != '\\'; i++ {
-			}
-			buf = append(buf, s.text[run:i]...)
-		case i+1 == len(s.text):
-			i++
-		default:
-			var n int
-			buf, n = appendEscape(buf, s.text[i:])
-			if n == 0 {
-				s.pos = i
-				return nil, s.fail("unknown escape")
-			}
-			i += n
+	for i+1 < len(s.text) && s.text[i] == '\\' {
+		var n int
+		if buf, n = appendEscape(buf, s.text[i:]); n == 0 {
+			s.pos = i
+			return nil, s.fail("unknown escape")
 		}
+		run := i + n
+		i = plainEnd(s.text, run)
+		buf = append(buf, s.text[run:i]...)
 	}
-	return nil, s.fail("unfinished string")
+	if i >= len(s.text) || s.text[i] != '"' {
+		return nil, s.fail("unfinished string")
+	}
+	s.pos = i + 1
+	*s.arena = buf
+	return buf[from:len(buf):len(buf)], nil
 }
 
 // appendEscape appends what the escape at the head of text stands for and returns
@@ -159,6 +153,9 @@ func appendEscape(dst, text []byte) ([]byte, int) {
 	case 't':
 		return append(dst, '\t'), 2
 	case 'u':
+		if len(text) >= 6 && text[2] == '0' && text[3] == '0' && text[4] == '0' && '0' <= text[5] && text[5] <= '9' {
+			return append(dst, text[5]-'0'), 6 // \u0001 and \u0002 delimit properties
+		}
 		r := hex4(text[2:])
 		if r < 0 {
 			return dst, 0
