@@ -1,0 +1,76 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"raftmq/fsm/command"
+	"raftmq/fsm/raftnode"
+	"raftmq/transport"
+	"raftmq/transport/remoting"
+)
+
+// changeTimeout bounds how long an administration change may take; admin clients wait 5 s and more.
+const changeTimeout = 4 * time.Second
+
+// registerAdmin registers the administration codes. Changes and answers that must be the truth are the
+// leader's; other nodes pass them on.
+func (b *Broker) registerAdmin(s *transport.Server) {
+	leader := func(h transport.Handler) transport.Handler { return b.leaderOnly(refuseUnavailable, h) }
+	s.Handle(remoting.RequestUpdateAndCreateTopic, leader(b.putTopic))
+	s.Handle(remoting.RequestDeleteTopicInBroker, leader(b.deleteTopic))
+	s.Handle(remoting.RequestUpdateAndCreateSubscriptionGroup, leader(b.putGroup))
+	s.Handle(remoting.RequestDeleteSubscriptionGroup, leader(b.deleteGroup))
+	s.Handle(remoting.RequestGetTopicStatsInfo, leader(b.topicStats))
+	s.Handle(remoting.RequestGetConsumeStats, leader(b.consumeStats))
+	s.Handle(remoting.RequestGetAllTopicConfig, b.allTopics)
+	s.Handle(remoting.RequestGetAllSubscriptionGroupConfig, b.allGroups)
+	s.Handle(remoting.RequestGetConsumerConnectionList, b.consumerConnections)
+	s.Handle(remoting.RequestGetProducerConnectionList, b.producerConnections)
+	s.Handle(remoting.RequestQueryTopicConsumeByWho, b.groupsOfTopic)
+	s.Handle(remoting.RequestGetBrokerRuntimeInfo, b.runtimeInfo)
+	s.Handle(remoting.RequestGetBrokerConfig, b.brokerConfig)
+}
+
+// apply changes a table and answers. Refusals that mean "it is so already" count as done.
+func (b *Broker) apply(r transport.Responder, remark string, kind command.Kind, payload any, done ...error) {
+	ctx, cancel := context.WithTimeout(b.ctx, changeTimeout)
+	defer cancel()
+	err := b.change(ctx, kind, payload)
+	for _, accepted := range done {
+		if errors.Is(err, accepted) {
+			err = nil
+		}
+	}
+	switch {
+	case err == nil:
+		r.Reply(&remoting.Command{Code: remoting.ResponseSuccess, Remark: remark})
+	case isUnavailable(err):
+		answerRefusal(r, refusalOf(err, b.cfg.MaxMessageSize))
+	default:
+		r.ReplyError(remoting.ResponseSystemError, err.Error())
+	}
+}
+
+// isUnavailable reports whether another attempt, perhaps at another node, may succeed.
+func isUnavailable(err error) bool {
+	for _, e := range []error{raftnode.ErrNotLeader, raftnode.ErrLeadershipLost, raftnode.ErrClosed, raftnode.ErrBusy, raftnode.ErrTooLarge} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// appendMQ appends a queue as fastjson writes a map key: an object without quotes around it
+// (wire notes §9). Topic and broker names have no character that JSON escapes.
+func appendMQ(dst []byte, q messageQueue) []byte {
+	dst = append(dst, `{"brokerName":`...)
+	dst = appendQuoted(dst, q.BrokerName)
+	dst = append(dst, `,"queueId":`...)
+	dst = appendInt(dst, int64(q.QueueID))
+	dst = append(dst, `,"topic":`...)
+	dst = appendQuoted(dst, q.Topic)
+	return append(dst, '}')
+}

@@ -1,0 +1,109 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"raftmq/fsm/raftnode"
+	"raftmq/transport"
+	"raftmq/transport/remoting"
+)
+
+// forwardedField marks a request that another node has passed on: it is not passed on again.
+const forwardedField = "raftmqForwarded"
+
+// retryPause is between two attempts to reach the leader.
+const retryPause = 50 * time.Millisecond
+
+// giveUp ends a request that found no leader in time.
+type giveUp func(b *Broker, r transport.Responder)
+
+// refuseUnavailable answers 14.
+func refuseUnavailable(b *Broker, r transport.Responder) { answerRefusal(r, b.unavailable()) }
+
+// closeConnection answers nothing: for requests whose every error code a client takes for an answer (wire notes
+// §3.8: Java reads any error to QUERY_CONSUMER_OFFSET as "no offset yet" and skips or replays the queue).
+func closeConnection(_ *Broker, r transport.Responder) { _ = r.Conn.Close() }
+
+// leaderOnly wraps a handler that only an authoritative leader may run (Never-Guess). Elsewhere a
+// copy of the request waits for a leader, here or in reach of Forward, up to authorityWait.
+func (b *Broker) leaderOnly(fail giveUp, h transport.Handler) transport.Handler {
+	return func(r transport.Responder, cmd *remoting.Command) {
+		if b.authoritative() {
+			h(r, cmd)
+			return
+		}
+		b.awaitLeader(r, cmd.Clone(), fail, h)
+	}
+}
+
+// awaitLeader runs or forwards an owned request on a goroutine of its own.
+func (b *Broker) awaitLeader(r transport.Responder, cmd *remoting.Command, fail giveUp, h transport.Handler) {
+	if cmd.Get(forwardedField) != nil {
+		fail = refuseUnavailable // the connection is another node's, and carries more than this request
+	}
+	if b.waiting.Add(1) > maxWaiting || !b.spawn(func() {
+		defer b.waiting.Add(-1)
+		b.serveElsewhere(r, cmd, fail, h)
+	}) {
+		b.waiting.Add(-1)
+		fail(b, r)
+	}
+}
+
+func (b *Broker) serveElsewhere(r transport.Responder, cmd *remoting.Command, fail giveUp, h transport.Handler) {
+	ctx, cancel := context.WithTimeout(b.ctx, authorityWait)
+	defer cancel()
+	for {
+		changed := b.changed()
+		s := b.cfg.Raft.State()
+		if s.Ready {
+			h(r, cmd)
+			return
+		}
+		if s.Role != raftnode.Leader && s.LeaderID != "" {
+			if cmd.Get(forwardedField) != nil {
+				fail(b, r) // whoever passed it on looks for the leader again
+				return
+			}
+			if resp, ok := b.forward(ctx, cmd); ok {
+				r.Reply(resp)
+				return
+			}
+		}
+		select {
+		case <-changed:
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			fail(b, r)
+			return
+		}
+	}
+}
+
+// forward asks the leader. An answer 14 is that node's "not me": it is no answer for the client.
+func (b *Broker) forward(ctx context.Context, cmd *remoting.Command) (*remoting.Command, bool) {
+	if b.cfg.Forward == nil {
+		return nil, false
+	}
+	request := *cmd
+	request.Flag = 0
+	request.Ext = append(append([]remoting.Field{}, cmd.Ext...), remoting.Field{Key: forwardedField, Value: []byte("true")})
+	resp, err := b.cfg.Forward(ctx, &request)
+	if err != nil {
+		b.logger.Debug("leader was not reached", "request", remoting.RequestCodeName(cmd.Code), "error", err)
+		return nil, false
+	}
+	return resp, resp.Code != remoting.ResponseServiceNotAvailable
+}
+
+// spawn starts a goroutine that Close waits for; false when the broker is closing.
+func (b *Broker) spawn(f func()) bool {
+	b.state.Lock()
+	defer b.state.Unlock()
+	if b.ctx.Err() != nil {
+		return false
+	}
+	b.wg.Go(f)
+	return true
+}

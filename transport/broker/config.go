@@ -1,0 +1,138 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"raftmq/commitlog/store"
+	"raftmq/fsm/metadata"
+	"raftmq/fsm/raftnode"
+	"raftmq/membership/group"
+	"raftmq/transport/remoting"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// Raft is what the broker needs of the Raft node. All methods may be called at once from
+// many goroutines.
+type Raft interface {
+	// State is a cheap snapshot.
+	State() raftnode.State
+	// Propose takes p or refuses at once; see raftnode.Proposal for its duties.
+	Propose(p raftnode.Proposal) error
+	// ProposeWait proposes one encoded command and waits for what the FSM returned for it.
+	ProposeWait(ctx context.Context, command []byte) (entryResult any, i int, err error)
+}
+
+// Config of a Broker. Zero values take the defaults in parentheses; fields without one are required.
+type Config struct {
+	Raft   Raft
+	Store  *store.Store
+	Tables *metadata.Tables
+	Groups *group.Registry // its OnChange is taken by the broker
+
+	ClusterName, BrokerName string
+	// StoreHost is this node's client address as clients reach it: it goes into records and message ids.
+	StoreHost netip.AddrPort
+	// LeaderAddr names the leader for remarks; empty strings when none is known.
+	LeaderAddr func() (nodeID, clientAddr string)
+	// Forward sends a request to the leader's client address and returns its answer. It fails
+	// when no leader is known. nil: nothing is forwarded.
+	Forward func(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error)
+	// BrokerIDOf is the stable broker id of a node as a replica, 0 when it is not known.
+	BrokerIDOf func(nodeID string) int64
+
+	HoldWrites     time.Duration // how long a write waits for a leader before it is refused (1 s)
+	MaxHeldWrites  int           // writes that wait at once (8192)
+	MaxHeldBytes   int           // their bytes (16 MiB)
+	MaxHeldPulls   int           // parked pulls (100,000)
+	MaxMessageSize int           // body of a message and of a whole batch, bytes (4 MiB)
+	OffsetGather   time.Duration // how long consumer offsets gather before one command takes them (100 ms)
+	// HotBytes: a message within that many bytes of the log's end counts as still in memory
+	// (RocketMQ's accessMessageInMemoryMaxRatio; 40 % of the machine's memory).
+	HotBytes int64
+	Region   string // MSG_REGION of answers ("DefaultRegion")
+	Version  int32  // version in answers that are written without the server's help (401)
+	// Properties are further lines of GET_BROKER_CONFIG: what this node was started with.
+	Properties map[string]string
+	Logger     hclog.Logger     // (none)
+	Now        func() time.Time // (time.Now)
+}
+
+// Limits without a setting.
+const (
+	// maxSuspend bounds the time a pull may ask to be parked for: clients give up after 30 s.
+	maxSuspend = 60 * time.Second
+	// authorityWait is how long a request that only the leader may answer waits for one (wire
+	// notes §3.8: below the clients' 3 s, and never an error that they would take for an answer).
+	authorityWait = 2 * time.Second
+	// maxWaiting bounds the requests that wait for a leader or for its answer.
+	maxWaiting = 4096
+	// batchBlowUp bounds what a batch may become when it is stored: each entry gets the
+	// request's own properties and a record header.
+	batchBlowUp = 4
+)
+
+func (cfg *Config) ensureDefaults() {
+	setDefault(&cfg.HoldWrites, time.Second)
+	setDefault(&cfg.MaxHeldWrites, 8192)
+	setDefault(&cfg.MaxHeldBytes, 16<<20)
+	setDefault(&cfg.MaxHeldPulls, 100_000)
+	setDefault(&cfg.MaxMessageSize, 4<<20)
+	setDefault(&cfg.OffsetGather, 100*time.Millisecond)
+	setDefault(&cfg.Version, remoting.Version4_9_4)
+	if cfg.HotBytes <= 0 {
+		cfg.HotBytes = memoryBytes() / 100 * 40
+	}
+	if cfg.Region == "" {
+		cfg.Region = "DefaultRegion"
+	}
+	if cfg.LeaderAddr == nil {
+		cfg.LeaderAddr = func() (string, string) { return "", "" }
+	}
+	if cfg.BrokerIDOf == nil {
+		cfg.BrokerIDOf = func(string) int64 { return 0 }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+}
+
+func (cfg *Config) validate() error {
+	switch {
+	case cfg.Raft == nil:
+		return errors.New("broker: Config.Raft is missing")
+	case cfg.Store == nil:
+		return errors.New("broker: Config.Store is missing")
+	case cfg.Tables == nil:
+		return errors.New("broker: Config.Tables is missing")
+	case cfg.Groups == nil:
+		return errors.New("broker: Config.Groups is missing")
+	case cfg.ClusterName == "" || cfg.BrokerName == "":
+		return errors.New("broker: Config.ClusterName and BrokerName must not be empty")
+	case !cfg.StoreHost.IsValid() || cfg.StoreHost.Addr().IsUnspecified():
+		return errors.New("broker: Config.StoreHost must be an address that clients can reach")
+	}
+	return nil
+}
+
+func setDefault[T int | int32 | time.Duration](field *T, value T) {
+	if *field <= 0 {
+		*field = value
+	}
+}
+
+// memoryBytes is the machine's memory, 24 GiB when it is not known (RocketMQ's StoreUtil).
+func memoryBytes() int64 {
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return 24 << 30
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}

@@ -1,0 +1,250 @@
+package broker
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+
+	"raftmq/commitlog/record"
+	"raftmq/fsm/command"
+	"raftmq/fsm/metadata"
+	"raftmq/fsm/raftnode"
+	"raftmq/transport"
+	"raftmq/transport/remoting"
+)
+
+// handleSend serves SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (RocketMQ
+// SendMessageProcessor) on the connection's reader: it never waits. The leader gate comes first.
+func (b *Broker) handleSend(r transport.Responder, cmd *remoting.Command) {
+	verdict := gateOf(b.cfg.Raft.State())
+	if verdict == gateOpen && b.held.pending.Load() == 0 {
+		if b.send(r, cmd) {
+			return
+		}
+		verdict = gateHold // leadership was lost just now; what comes next is not known here
+	}
+	if verdict != gateRefuse && b.held.offer(r, cmd) {
+		b.counters.heldWrites.Add(1)
+		return
+	}
+	b.refuseWrite(r)
+}
+
+// refuseWrite answers 14, naming the leader when it is known.
+func (b *Broker) refuseWrite(r transport.Responder) {
+	b.counters.refusedWrites.Add(1)
+	b.replySend(r, b.unavailable())
+}
+
+// replySend answers a refused send. RocketMQ's refusals carry region and trace switch too, and
+// Java clients need the ext map.
+func (b *Broker) replySend(r transport.Responder, f *refusal) {
+	r.Reply(&remoting.Command{Code: f.code, Remark: f.remark, Ext: []remoting.Field{
+		{Key: "TRACE_ON", Value: []byte("true")}, {Key: "MSG_REGION", Value: b.region},
+	}})
+}
+
+// send checks and proposes one request. It returns false, with nothing answered, when this
+// node turned out not to lead.
+func (b *Broker) send(r transport.Responder, cmd *remoting.Command) bool {
+	p := b.proposals.Get().(*sendProposal)
+	p.r = r
+	if f := p.prepare(cmd); f != nil {
+		p.free()
+		b.replySend(r, f)
+		return true
+	}
+	err := b.cfg.Raft.Propose(p)
+	if err == nil {
+		return true // p belongs to its completion now
+	}
+	p.free()
+	if errors.Is(err, raftnode.ErrNotLeader) {
+		return false
+	}
+	b.replySend(r, refusalOf(err, b.cfg.MaxMessageSize))
+	return true
+}
+
+// properties of a request that decide how it is stored.
+type sendProperties struct {
+	delay     []byte
+	wait      bool
+	half      bool
+	badDelay  bool
+	delayHigh bool // DELAY > 0
+}
+
+func readSendProperties(props []byte) sendProperties {
+	p := sendProperties{wait: true}
+	record.RangeProperties(props, func(name, value []byte) bool {
+		switch string(name) {
+		case record.PropertyWait:
+			p.wait = isTrue(value)
+		case propertyHalf:
+			p.half = isTrue(value)
+		case record.PropertyDelay:
+			p.delay = value
+		}
+		return true
+	})
+	if p.delay != nil {
+		n, ok := parseInt32(p.delay)
+		p.badDelay, p.delayHigh = !ok, n > 0
+	}
+	return p
+}
+
+const propertyHalf = "TRAN_MSG"
+
+// prepare decodes and checks cmd and fills the message in. The order of checks is that of
+// SendMessageProcessor 4.9.4 behind the leader gate.
+func (p *sendProposal) prepare(cmd *remoting.Command) *refusal {
+	b, h := p.b, &p.h
+	badHeader := h.Decode(cmd)
+	if f := checkTopicName(h.Topic); f != nil {
+		return f
+	}
+	if badHeader != nil {
+		return refuse(remoting.ResponseSystemError, "%v", badHeader)
+	}
+	if metadata.SendForbidden(h.Topic) {
+		return refuse(remoting.ResponseNoPermission, "Sending message to topic[%s] is forbidden.", h.Topic)
+	}
+	topic, f := b.topicForSend(h)
+	if f != nil {
+		return f
+	}
+	if int(h.QueueID) >= max(topic.WriteQueueNums, topic.ReadQueueNums) {
+		return refuse(remoting.ResponseSystemError, "request queueId[%d] is illegal, %s Producer: %s", h.QueueID, describeTopic(topic), p.r.Conn.RemoteAddr())
+	}
+	p.queueID = h.QueueID
+	if p.queueID < 0 {
+		if topic.WriteQueueNums <= 0 {
+			return refuse(remoting.ResponseSystemError, "topic[%s] has no write queue", h.Topic)
+		}
+		p.queueID = rand.Int32N(int32(topic.WriteQueueNums))
+	}
+	p.msg = record.Message{
+		Topic: h.Topic, QueueID: p.queueID, Flag: h.Flag, SysFlag: h.SysFlag,
+		BornTimestamp: h.BornTimestamp, BornHost: p.r.Conn.RemoteAddr(), StoreHost: b.cfg.StoreHost, ReconsumeTimes: h.ReconsumeTimes,
+		Body: cmd.Body,
+	}
+	if h.Batch || cmd.Code == remoting.RequestSendBatchMessage {
+		return p.prepareBatch()
+	}
+	return p.prepareSingle()
+}
+
+func (p *sendProposal) prepareSingle() *refusal {
+	b, h := p.b, &p.h
+	props := readSendProperties(h.Properties)
+	dead, f := p.deadLetter()
+	if f != nil {
+		return f
+	}
+	switch {
+	case props.badDelay:
+		return refuse(remoting.ResponseSystemError, "property DELAY is %q, a number expected", props.delay)
+	case props.half && !(h.ReconsumeTimes > 0 && props.delayHigh):
+		return refuse(remoting.ResponseMessageIllegal, "transactional messages are not supported by this version of the broker")
+	case record.TransactionType(h.SysFlag) == record.SysFlagPrepared, record.TransactionType(h.SysFlag) == record.SysFlagRollback:
+		return refuse(remoting.ResponseMessageIllegal, "a prepared or rollback message (sysFlag %d) cannot be sent", h.SysFlag)
+	case props.delayHigh && !dead:
+		return refuse(remoting.ResponseMessageIllegal, "delayed messages are not supported by this version of the broker (property DELAY is %s)", props.delay)
+	}
+	p.props = record.AppendStoredProperties(p.props[:0], h.Properties, b.cfg.ClusterName)
+	p.msg.Properties = p.props
+	if len(p.props) > record.MaxPropertiesLen || len(p.msg.Body) > b.cfg.MaxMessageSize {
+		return messageIllegal(b.cfg.MaxMessageSize)
+	}
+	p.wait = props.wait
+	p.sizes = append(p.sizes[:0], int32(p.msg.Size()))
+	return p.checkSize(int64(p.msg.Size()))
+}
+
+// prepareBatch checks all entries of a batch, so that encoding them cannot fail.
+func (p *sendProposal) prepareBatch() *refusal {
+	b, h := p.b, &p.h
+	props := readSendProperties(h.Properties)
+	if len(p.msg.Body) == 0 || len(p.msg.Body) > b.cfg.MaxMessageSize || record.TransactionType(h.SysFlag) != 0 || props.delayHigh {
+		return messageIllegal(b.cfg.MaxMessageSize)
+	}
+	if props.badDelay {
+		return refuse(remoting.ResponseSystemError, "property DELAY is %q, a number expected", props.delay)
+	}
+	p.props = record.AppendRequestProperties(p.props[:0], h.Properties, b.cfg.ClusterName)
+	p.batch, p.wait, p.sizes = true, props.wait, p.sizes[:0]
+	total := int64(0)
+	for rest := p.msg.Body; len(rest) > 0; {
+		e, more, err := record.NextBatchEntry(rest)
+		if err != nil {
+			return refuse(remoting.ResponseSystemError, "%v", err)
+		}
+		rest = more
+		p.merged = record.JoinProperties(p.merged[:0], e.Properties, p.props)
+		if len(p.merged) > record.MaxPropertiesLen {
+			return refuse(remoting.ResponseSystemError, "properties of a batch entry have %d bytes with those of the request, at most %d", len(p.merged), record.MaxPropertiesLen)
+		}
+		one := p.msg
+		one.Body, one.Properties = e.Body, p.merged
+		p.sizes = append(p.sizes, int32(one.Size()))
+		if total += int64(one.Size()); total > int64(batchBlowUp*b.cfg.MaxMessageSize) {
+			return refuse(remoting.ResponseMessageIllegal, "the batch has more than %d bytes when it is stored", batchBlowUp*b.cfg.MaxMessageSize)
+		}
+	}
+	return p.checkSize(total)
+}
+
+// checkSize refuses what would not fit a segment: the log could never take it, on any node.
+func (p *sendProposal) checkSize(total int64) *refusal {
+	limit := p.b.recordLimit()
+	if limit == 0 {
+		return refuse(remoting.ResponseServiceNotAvailable, "service not available now. The cluster settings are not known yet.")
+	}
+	if total+record.BlankMinSize > limit {
+		return refuse(remoting.ResponseMessageIllegal, "the message has %d bytes when it is stored, a commit log segment %d", total, limit)
+	}
+	return nil
+}
+
+// deadLetter redirects a message that was consumed too often to the group's dead letter topic
+// (SendMessageProcessor.handleRetryAndDLQ).
+func (p *sendProposal) deadLetter() (dead bool, f *refusal) {
+	h := &p.h
+	if !hasPrefix(h.Topic, metadata.RetryPrefix) {
+		return false, nil
+	}
+	b, name := p.b, h.Topic[len(metadata.RetryPrefix):]
+	g, ok := b.cfg.Tables.GroupBytes(name)
+	if !ok {
+		if !b.mayCreateGroup(name) {
+			return false, refuse(remoting.ResponseSubscriptionGroupNotExist, "subscription group not exist, %s %s", name, faqHint)
+		}
+		g = command.DefaultGroup(string(name))
+		b.groups.ensure(g.GroupName)
+	}
+	limit := int32(g.RetryMaxTimes)
+	if p.r.Version >= remoting.VersionMinMaxReconsumeTimes && h.HasMaxReconsumeTimes {
+		limit = h.MaxReconsumeTimes
+	}
+	if h.ReconsumeTimes < limit {
+		return false, nil
+	}
+	t := rwTopic(metadata.DLQPrefix+string(name), 1)
+	if f := checkTopicName(t.TopicName); f != nil {
+		return false, f
+	}
+	if f := b.topics.require(t); f != nil {
+		return false, f
+	}
+	p.msg.Topic, p.msg.QueueID = []byte(t.TopicName), 0
+	return true, nil
+}
+
+func hasPrefix(b []byte, prefix string) bool {
+	return len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix
+}
+
+// isTrue follows Java's Boolean.parseBoolean.
+func isTrue(value []byte) bool { return len(value) == 4 && strings.EqualFold(string(value), "true") }
