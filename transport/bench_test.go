@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"syscall"
 	"testing"
+	"time"
 
 	"raftmq/transport/remoting"
 )
@@ -41,6 +43,7 @@ func echoLoop(b *testing.B, p *peer, code int32, serialize remoting.SerializeTyp
 	b.SetBytes(int64(size))
 	var head [4]byte
 	received := 0
+	cpu := cpuTime(b)
 	for b.Loop() {
 		if _, err := io.ReadFull(p.br, head[:]); err != nil {
 			b.Fatal(err)
@@ -53,6 +56,43 @@ func echoLoop(b *testing.B, p *peer, code int32, serialize remoting.SerializeTyp
 		}
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "req/s")
+	reportCosts(b, cpu)
 	p.Close()
+}
+
+// BenchmarkPingPong is one synchronous client: what a lone request costs on top of its handler.
+func BenchmarkPingPong(b *testing.B) {
+	for name, code := range map[string]int32{"inline": codeEcho, "pooled": codePooled} {
+		b.Run("reply="+name+"/size=100", func(b *testing.B) {
+			_, addr := startServer(b, Config{}, registerEcho)
+			p := dialPeer(b, addr)
+			frame := remoting.AppendFrame(nil, request(code, 1, string(make([]byte, 100))))
+			answer := make([]byte, 4096)
+			b.ReportAllocs()
+			cpu := cpuTime(b)
+			for b.Loop() {
+				p.write(frame)
+				if _, err := p.Read(answer); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.StopTimer()
+			reportCosts(b, cpu)
+			p.Close()
+		})
+	}
+}
+
+// reportCosts adds the CPU time of both sides, which a busy machine disturbs less than time.
+func reportCosts(b *testing.B, before time.Duration) {
+	b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "req/s")
+}
+
+func cpuTime(b *testing.B) time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -53,6 +53,8 @@ type reader struct {
 	dispatched uint64   // requests that were given a slot
 	written    uint64   // answers written, as last seen
 	requests   uint64   // not yet published to the server's counters
+	batch      batch    // when the reader writes
+	vectors    vectors
 }
 
 func newConn(s *Server, id uint64, socket net.Conn) *Conn {
@@ -189,9 +191,13 @@ func (c *Conn) burst() error {
 	}
 	c.reader.written = written
 	err := c.dispatchAll()
-	c.out.endBurst(c.reader.dispatched)
-	c.server.stats.requests.Add(c.reader.requests)
-	c.reader.requests = 0
+	r := &c.reader
+	c.server.stats.requests.Add(r.requests)
+	r.requests = 0
+	if c.out.endBurst(r.dispatched, &r.batch) {
+		c.write(&r.batch, &r.vectors)
+		c.out.wrote(&r.batch)
+	}
 	if errors.Is(err, errUnwanted) {
 		return c.swallow()
 	}
@@ -297,43 +303,51 @@ func (c *Conn) swallow() error {
 // writeLoop writes what gathers, one call for all of it, until the connection ends.
 func (c *Conn) writeLoop() {
 	defer close(c.flushed)
-	var (
-		last batch
-		iov  net.Buffers // memory for vectors
-		vec  net.Buffers // what WriteTo consumes; here, so that it is allocated once
-	)
+	var b batch
+	var v vectors
 	for {
-		b, graceful := c.out.take(&last)
-		if b == nil {
+		ok, graceful := c.out.take(&b)
+		if !ok {
 			if graceful {
 				c.endStream()
 			}
 			return
 		}
-		var n int64
-		var err error
-		if len(b.views) == 0 {
-			var written int
-			written, err = c.socket.Write(b.buf)
-			n = int64(written)
-		} else {
-			iov = b.vectors(iov[:0])
-			vec = iov
-			n, err = vec.WriteTo(c.socket)
-			clear(iov)
-			if cap(iov) > 2*maxVectorsKept {
-				iov = nil
-			}
-		}
-		b.releaseViews()
-		c.active.Add(uint64(n))
-		c.server.stats.bytesWritten.Add(uint64(n))
-		if err != nil {
-			c.kill(err)
-			continue // take gives the last batch's account back, then ends
-		}
-		c.server.stats.responses.Add(b.answers)
+		c.write(&b, &v)
 	}
+}
+
+// vectors is the memory of a writev call. Each writing goroutine has its own.
+type vectors struct {
+	all  net.Buffers
+	rest net.Buffers // what WriteTo has not consumed
+}
+
+// write writes a batch with one call and gives its views back. An error ends the connection.
+func (c *Conn) write(b *batch, v *vectors) {
+	var n int64
+	var err error
+	if len(b.views) == 0 {
+		var written int
+		written, err = c.socket.Write(b.buf)
+		n = int64(written)
+	} else {
+		v.all = b.vectors(v.all[:0])
+		v.rest = v.all
+		n, err = v.rest.WriteTo(c.socket)
+		clear(v.all)
+		if cap(v.all) > 2*maxViews {
+			v.all = nil
+		}
+	}
+	b.releaseViews()
+	c.active.Add(uint64(n))
+	c.server.stats.bytesWritten.Add(uint64(n))
+	if err != nil {
+		c.kill(err)
+		return
+	}
+	c.server.stats.responses.Add(b.answers)
 }
 
 // endStream tells the peer that no more comes and lets the reader swallow the rest for a moment.

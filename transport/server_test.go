@@ -369,6 +369,10 @@ func TestEveryRequestIsAnsweredOnce(t *testing.T) {
 			}
 		})
 	}
+	t.Cleanup(func() { // after the server has shut down
+		close(later)
+		wg.Wait()
+	})
 	var released atomic.Int64
 	s, addr := startServer(t, Config{Workers: 4}, func(s *Server) {
 		registerEcho(s)
@@ -415,8 +419,6 @@ func TestEveryRequestIsAnsweredOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	close(later)
-	wg.Wait()
 	eventually(t, "released", func() bool { return released.Load() == clients*each/int64(len(codes)) })
 	st := s.Stats()
 	if st.DoubleAnswers != 0 || st.InFlight != 0 || st.Responses != clients*each {
