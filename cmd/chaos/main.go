@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,8 @@ func newRoot() *cobra.Command {
 // binary returns the server to test: the given one, or one built into a folder of its own, which done removes.
 func binary(ctx context.Context, path string) (bin string, done func(), err error) {
 	if path != "" {
-		return path, func() {}, nil
+		bin, err = filepath.Abs(path)
+		return bin, func() {}, err
 	}
 	dir, err := os.MkdirTemp("", "raftmq-bin-")
 	if err != nil {
