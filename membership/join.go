@@ -58,7 +58,8 @@ func (m *Membership) rejoin() {
 	beat := m.cfg.ProbeInterval
 	shortest, longest := beat/5, 3*beat
 	pause := shortest
-	var notBefore, told time.Time
+	var notBefore time.Time
+	told := time.Now().Add(quietStart - tellAgain)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -109,6 +110,9 @@ func (m *Membership) joinTargets() (addrs []string, need bool) {
 	}
 	return nil, false
 }
+
+// quietStart is how long nodes that start together may miss each other before that is worth a line.
+const quietStart = 5 * time.Second
 
 // tryFailed asks one failed member to come back.
 func (m *Membership) tryFailed() {
