@@ -83,8 +83,8 @@ type Server struct {
 	closeErr  error
 }
 
-// New binds the address and sets up the registry and the process-wide go-metrics sink, so
-// create it before Raft and gossip start. Nothing is answered until Serve.
+// New binds the address and sets up the registry and the process-wide go-metrics sink: what
+// Raft and gossip wrote before is lost. Nothing is answered until Serve.
 func New(cfg Config) (*Server, error) {
 	cfg.EnsureDefaults()
 	registry, err := newRegistry(cfg.Namespace, cfg.Metrics)
