@@ -62,15 +62,3 @@ func isUnavailable(err error) bool {
 	}
 	return false
 }
-
-// appendMQ appends a queue as fastjson writes a map key: an object without quotes around it
-// (wire notes §9). Topic and broker names have no character that JSON escapes.
-func appendMQ(dst []byte, q messageQueue) []byte {
-	dst = append(dst, `{"brokerName":`...)
-	dst = appendQuoted(dst, q.BrokerName)
-	dst = append(dst, `,"queueId":`...)
-	dst = appendInt(dst, int64(q.QueueID))
-	dst = append(dst, `,"topic":`...)
-	dst = appendQuoted(dst, q.Topic)
-	return append(dst, '}')
-}

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 
@@ -14,19 +13,22 @@ import (
 
 // putGroup serves UPDATE_AND_CREATE_SUBSCRIPTIONGROUP. Fields that the body leaves out have RocketMQ's defaults.
 func (b *Broker) putGroup(r transport.Responder, cmd *remoting.Command) {
-	g := command.DefaultGroup("")
-	if err := json.Unmarshal(cmd.Body, &g); err != nil {
-		r.ReplyError(remoting.ResponseSystemError, "the subscription group cannot be read: "+err.Error())
+	var in remoting.SubscriptionGroupConfig
+	if err := in.Decode(cmd.Body); err != nil {
+		badRequest(r, err)
 		return
 	}
-	if f := checkGroupName(g.GroupName); f != nil {
+	if f := checkGroupName(in.GroupName); f != nil {
 		answerRefusal(r, f)
 		return
 	}
-	if g.RetryQueueNums > maxTopicQueues {
-		answerRefusal(r, refuse(remoting.ResponseSystemError, "retryQueueNums %d is more than %d", g.RetryQueueNums, maxTopicQueues))
+	if in.RetryQueueNums > maxTopicQueues {
+		answerRefusal(r, refuse(remoting.ResponseSystemError, "retryQueueNums %d is more than %d", in.RetryQueueNums, maxTopicQueues))
 		return
 	}
+	g := command.GroupConfig{GroupName: in.GroupName, ConsumeEnable: in.ConsumeEnable, ConsumeFromMinEnable: in.ConsumeFromMinEnable,
+		ConsumeBroadcastEnable: in.ConsumeBroadcastEnable, RetryQueueNums: int(in.RetryQueueNums), RetryMaxTimes: int(in.RetryMaxTimes),
+		BrokerID: in.BrokerID, WhichBrokerWhenConsumeSlowly: in.WhichBrokerWhenConsumeSlowly, NotifyConsumerIDsChangedEnable: in.NotifyConsumerIDsChangedEnable}
 	b.apply(r, "", command.KindGroupPut, command.GroupPut{Group: g, Millis: b.cfg.Now().UnixMilli()})
 }
 
@@ -37,31 +39,20 @@ func (b *Broker) deleteGroup(r transport.Responder, cmd *remoting.Command) {
 	b.apply(r, "", command.KindGroupDelete, d, metadata.ErrNoGroup)
 }
 
-// groupJSON is RocketMQ's SubscriptionGroupConfig, keys in Java's order.
-type groupJSON struct {
-	BrokerID                       int64  `json:"brokerId"`
-	ConsumeBroadcastEnable         bool   `json:"consumeBroadcastEnable"`
-	ConsumeEnable                  bool   `json:"consumeEnable"`
-	ConsumeFromMinEnable           bool   `json:"consumeFromMinEnable"`
-	GroupName                      string `json:"groupName"`
-	NotifyConsumerIDsChangedEnable bool   `json:"notifyConsumerIdsChangedEnable"`
-	RetryMaxTimes                  int    `json:"retryMaxTimes"`
-	RetryQueueNums                 int    `json:"retryQueueNums"`
-	WhichBrokerWhenConsumeSlowly   int64  `json:"whichBrokerWhenConsumeSlowly"`
-}
-
 // allGroups serves GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
 func (b *Broker) allGroups(r transport.Responder, _ *remoting.Command) {
 	groups, version := b.cfg.Tables.Groups()
-	table := make(map[string]groupJSON, len(groups))
-	for _, g := range groups {
-		table[g.GroupName] = groupJSON{g.BrokerID, g.ConsumeBroadcastEnable, g.ConsumeEnable, g.ConsumeFromMinEnable, g.GroupName,
-			g.NotifyConsumerIDsChangedEnable, g.RetryMaxTimes, g.RetryQueueNums, g.WhichBrokerWhenConsumeSlowly}
+	body := remoting.SubscriptionGroupTable{
+		DataVersion:            remoting.DataVersion{Counter: version.Counter, Timestamp: version.Timestamp},
+		SubscriptionGroupTable: make(map[string]remoting.SubscriptionGroupConfig, len(groups)),
 	}
-	replyJSON(r, struct {
-		DataVersion            tableVersion         `json:"dataVersion"`
-		SubscriptionGroupTable map[string]groupJSON `json:"subscriptionGroupTable"`
-	}{tableVersion(version), table})
+	for _, g := range groups {
+		body.SubscriptionGroupTable[g.GroupName] = remoting.SubscriptionGroupConfig{BrokerID: g.BrokerID, ConsumeBroadcastEnable: g.ConsumeBroadcastEnable,
+			ConsumeEnable: g.ConsumeEnable, ConsumeFromMinEnable: g.ConsumeFromMinEnable, GroupName: g.GroupName,
+			NotifyConsumerIDsChangedEnable: g.NotifyConsumerIDsChangedEnable, RetryMaxTimes: int32(g.RetryMaxTimes), RetryQueueNums: int32(g.RetryQueueNums),
+			WhichBrokerWhenConsumeSlowly: g.WhichBrokerWhenConsumeSlowly}
+	}
+	successBody(r, body.Encode())
 }
 
 // consumeStats serves GET_CONSUME_STATS: for each read queue of the topics in which the group has
@@ -74,35 +65,26 @@ func (b *Broker) consumeStats(r transport.Responder, cmd *remoting.Command) {
 		topics = []string{only}
 	}
 	_, online := b.cfg.Groups.Consumer(name)
-	body := []byte(`{"consumeTps":0.0,"offsetTable":{`)
-	first := true
+	var body remoting.ConsumeStats
 	for _, topic := range topics {
 		t, ok := b.cfg.Tables.Topic(topic)
 		if _, subscribed := b.cfg.Groups.Subscription(name, topic); !ok || online && !subscribed {
 			continue
 		}
 		for q := range int32(t.ReadQueueNums) {
-			if !first {
-				body = append(body, ',')
-			}
-			first = false
-			body = b.appendConsumeStats(body, messageQueue{b.cfg.BrokerName, q, topic}, offsets[topic][q])
+			body.OffsetTable = append(body.OffsetTable, b.queueConsumeStats(topic, q, offsets[topic][q]))
 		}
 	}
-	successBody(r, append(body, `}}`...))
+	successBody(r, body.Encode())
 }
 
-func (b *Broker) appendConsumeStats(body []byte, q messageQueue, consumed int64) []byte {
-	_, next := b.bounds(q.Topic, q.QueueID)
+func (b *Broker) queueConsumeStats(topic string, id int32, consumed int64) remoting.QueueConsumeStats {
+	_, next := b.bounds(topic, id)
 	last := int64(0)
 	if consumed > 0 {
-		last = max(b.cfg.Store.StoreTimeAt(q.Topic, q.QueueID, consumed-1), 0)
+		last = max(b.cfg.Store.StoreTimeAt(topic, id, consumed-1), 0)
 	}
-	body = appendMQ(body, q)
-	body = appendInt(append(body, `:{"brokerOffset":`...), next)
-	body = appendInt(append(body, `,"consumerOffset":`...), consumed)
-	body = appendInt(append(body, `,"lastTimestamp":`...), last)
-	return append(body, '}')
+	return remoting.QueueConsumeStats{Queue: b.queue(topic, id), BrokerOffset: next, ConsumerOffset: consumed, LastTimestamp: last}
 }
 
 // connectionJSON is RocketMQ's Connection.
@@ -129,25 +111,18 @@ func (b *Broker) consumerConnections(r transport.Responder, cmd *remoting.Comman
 		r.ReplyError(remoting.ResponseConsumerNotOnline, "the consumer group["+name+"] not online")
 		return
 	}
-	table := make(map[string]subscriptionData, len(info.Subscriptions))
+	table := make(map[string]remoting.SubscriptionData, len(info.Subscriptions))
 	for _, s := range info.Subscriptions {
-		table[s.Topic] = subscriptionData{ClassFilterMode: s.ClassFilter, CodeSet: orEmpty(s.Codes), ExpressionType: s.ExpressionType,
-			SubString: s.SubString, SubVersion: s.Version, TagsSet: orEmpty(s.Tags), Topic: s.Topic}
+		table[s.Topic] = remoting.SubscriptionData{ClassFilterMode: s.ClassFilter, CodeSet: s.Codes, ExpressionType: s.ExpressionType,
+			SubString: s.SubString, SubVersion: s.Version, TagsSet: s.Tags, Topic: s.Topic}
 	}
 	replyJSON(r, struct {
-		ConnectionSet     []connectionJSON            `json:"connectionSet"`
-		ConsumeFromWhere  string                      `json:"consumeFromWhere"`
-		ConsumeType       string                      `json:"consumeType"`
-		MessageModel      string                      `json:"messageModel"`
-		SubscriptionTable map[string]subscriptionData `json:"subscriptionTable"`
+		ConnectionSet     []connectionJSON                     `json:"connectionSet"`
+		ConsumeFromWhere  string                               `json:"consumeFromWhere"`
+		ConsumeType       string                               `json:"consumeType"`
+		MessageModel      string                               `json:"messageModel"`
+		SubscriptionTable map[string]remoting.SubscriptionData `json:"subscriptionTable"`
 	}{connectionsOf(info.Members), info.FromWhere, info.Type, info.Model, table})
-}
-
-func orEmpty[T any](s []T) []T {
-	if s == nil {
-		return []T{}
-	}
-	return s
 }
 
 // producerConnections serves GET_PRODUCER_CONNECTION_LIST.

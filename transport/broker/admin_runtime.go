@@ -121,9 +121,7 @@ func (b *Broker) runtimeInfo(r transport.Responder, _ *remoting.Command) {
 	for _, key := range zeroRuntimeKeys {
 		table[key] = "0"
 	}
-	replyJSON(r, struct {
-		Table map[string]string `json:"table"`
-	}{table})
+	successBody(r, (&remoting.KVTable{Table: table}).Encode())
 }
 
 // zeroRuntimeKeys must be there for clusterList and the dashboard.

@@ -1,10 +1,8 @@
 package broker
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 
 	"raftmq/fsm/command"
 	"raftmq/fsm/metadata"
@@ -26,31 +24,16 @@ func (b *Broker) putTopic(r transport.Responder, cmd *remoting.Command) {
 }
 
 func (b *Broker) topicConfigOf(cmd *remoting.Command) (command.TopicConfig, *refusal) {
-	t := command.TopicConfig{TopicName: cmd.GetString("topic"), TopicFilterType: cmd.GetString("topicFilterType")}
+	var h remoting.CreateTopicHeader
+	badHeader := h.Decode(cmd)
+	t := command.TopicConfig{TopicName: h.Topic, ReadQueueNums: int(h.ReadQueueNums), WriteQueueNums: int(h.WriteQueueNums), Perm: int(h.Perm),
+		TopicFilterType: h.TopicFilterType, TopicSysFlag: int(h.TopicSysFlag)}
 	if f := b.checkOwnTopic(t.TopicName); f != nil {
 		return t, f
 	}
-	if t.TopicFilterType == "" {
-		t.TopicFilterType = remoting.FilterSingleTag
-	}
-	if t.TopicFilterType != remoting.FilterSingleTag && t.TopicFilterType != remoting.FilterMultiTag {
-		return t, refuse(remoting.ResponseSystemError, "topicFilterType = [%s] value invalid", t.TopicFilterType)
-	}
-	for key, to := range map[string]*int{"readQueueNums": &t.ReadQueueNums, "writeQueueNums": &t.WriteQueueNums, "perm": &t.Perm} {
-		n, f := number(cmd, key, 32)
-		if f != nil {
-			return t, f
-		}
-		*to = int(n)
-	}
-	if cmd.Get("topicSysFlag") != nil {
-		n, f := number(cmd, "topicSysFlag", 32)
-		if f != nil {
-			return t, f
-		}
-		t.TopicSysFlag = int(n)
-	}
 	switch {
+	case badHeader != nil:
+		return t, refuse(remoting.ResponseSystemError, "%v", badHeader)
 	case t.ReadQueueNums < 0 || t.ReadQueueNums > maxTopicQueues, t.WriteQueueNums < 0 || t.WriteQueueNums > maxTopicQueues:
 		return t, refuse(remoting.ResponseSystemError, "readQueueNums %d and writeQueueNums %d must be between 0 and %d", t.ReadQueueNums, t.WriteQueueNums, maxTopicQueues)
 	case t.Perm < 0 || t.Perm > 15:
@@ -80,39 +63,18 @@ func (b *Broker) deleteTopic(r transport.Responder, cmd *remoting.Command) {
 	b.apply(r, "", command.KindTopicDelete, command.TopicDelete{Topic: name, Millis: b.cfg.Now().UnixMilli()}, metadata.ErrNoTopic)
 }
 
-// tableVersion is RocketMQ's DataVersion.
-type tableVersion struct {
-	Counter   int64 `json:"counter"`
-	Timestamp int64 `json:"timestamp"`
-}
-
 // allTopics serves GET_ALL_TOPIC_CONFIG.
 func (b *Broker) allTopics(r transport.Responder, _ *remoting.Command) {
 	topics, version := b.cfg.Tables.Topics()
-	table := make(map[string]topicJSON, len(topics))
+	body := remoting.TopicConfigSerializeWrapper{
+		DataVersion:      remoting.DataVersion{Counter: version.Counter, Timestamp: version.Timestamp},
+		TopicConfigTable: make(map[string]remoting.TopicConfig, len(topics)),
+	}
 	for _, t := range topics {
-		table[t.TopicName] = topicJSON{t.Order, t.Perm, t.ReadQueueNums, t.TopicFilterType, t.TopicName, t.TopicSysFlag, t.WriteQueueNums}
+		body.TopicConfigTable[t.TopicName] = remoting.TopicConfig{Order: t.Order, Perm: int32(t.Perm), ReadQueueNums: int32(t.ReadQueueNums),
+			TopicFilterType: t.TopicFilterType, TopicName: t.TopicName, TopicSysFlag: int32(t.TopicSysFlag), WriteQueueNums: int32(t.WriteQueueNums)}
 	}
-	body, err := json.Marshal(struct {
-		DataVersion      tableVersion         `json:"dataVersion"`
-		TopicConfigTable map[string]topicJSON `json:"topicConfigTable"`
-	}{tableVersion(version), table})
-	if err != nil {
-		r.ReplyError(remoting.ResponseSystemError, err.Error())
-		return
-	}
-	r.Reply(&remoting.Command{Ext: []remoting.Field{}, Body: body})
-}
-
-// topicJSON is RocketMQ's TopicConfig, keys in Java's order.
-type topicJSON struct {
-	Order           bool   `json:"order"`
-	Perm            int    `json:"perm"`
-	ReadQueueNums   int    `json:"readQueueNums"`
-	TopicFilterType string `json:"topicFilterType"`
-	TopicName       string `json:"topicName"`
-	TopicSysFlag    int    `json:"topicSysFlag"`
-	WriteQueueNums  int    `json:"writeQueueNums"`
+	r.Reply(&remoting.Command{Ext: []remoting.Field{}, Body: body.Encode()})
 }
 
 // topicStats serves GET_TOPIC_STATS_INFO: one entry for each write queue.
@@ -123,23 +85,21 @@ func (b *Broker) topicStats(r transport.Responder, cmd *remoting.Command) {
 		r.ReplyError(remoting.ResponseTopicNotExist, "topic["+name+"] not exist")
 		return
 	}
-	body := []byte(`{"offsetTable":{`)
+	var body remoting.TopicStatsTable
 	for q := range int32(t.WriteQueueNums) {
 		first, next := b.bounds(name, q)
 		last := int64(0)
 		if next > first {
 			last = max(b.cfg.Store.StoreTimeAt(name, q, next-1), 0)
 		}
-		if q > 0 {
-			body = append(body, ',')
-		}
-		body = appendMQ(body, messageQueue{b.cfg.BrokerName, q, name})
-		body = appendInt(append(body, `:{"lastUpdateTimestamp":`...), last)
-		body = appendInt(append(body, `,"maxOffset":`...), next)
-		body = appendInt(append(body, `,"minOffset":`...), first)
-		body = append(body, '}')
+		body.OffsetTable = append(body.OffsetTable, remoting.TopicStats{Queue: b.queue(name, q), LastUpdateTimestamp: last, MaxOffset: next, MinOffset: first})
 	}
-	successBody(r, append(body, `}}`...))
+	successBody(r, body.Encode())
+}
+
+// queue names a queue of this broker.
+func (b *Broker) queue(topic string, id int32) remoting.MessageQueue {
+	return remoting.MessageQueue{BrokerName: b.cfg.BrokerName, QueueID: id, Topic: topic}
 }
 
 // groupsOfTopic serves QUERY_TOPIC_CONSUME_BY_WHO: groups that subscribe now, and those with offsets.
@@ -159,18 +119,5 @@ func (b *Broker) groupsOfTopic(r transport.Responder, cmd *remoting.Command) {
 	if list == nil {
 		list = []string{}
 	}
-	replyJSON(r, struct {
-		GroupList []string `json:"groupList"`
-	}{list})
-}
-
-func appendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }
-
-// appendQuoted appends a JSON string.
-func appendQuoted(dst []byte, s string) []byte {
-	b, err := json.Marshal(s)
-	if err != nil { // strings always marshal
-		return append(dst, `""`...)
-	}
-	return append(dst, b...)
+	replyJSON(r, map[string][]string{"groupList": list})
 }

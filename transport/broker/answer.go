@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -58,15 +59,6 @@ func (b *Broker) unavailable() *refusal {
 	return refuse(remoting.ResponseServiceNotAvailable, "service not available now. This node does not lead; the leader is node %s at %s.", node, addr)
 }
 
-// success answers 0 with ext fields, given as name, value pairs.
-func success(r transport.Responder, fields ...string) {
-	resp := remoting.Command{}
-	for i := 0; i+1 < len(fields); i += 2 {
-		resp.Set(fields[i], fields[i+1])
-	}
-	r.Reply(&resp)
-}
-
 // successBody answers 0 with a body.
 func successBody(r transport.Responder, body []byte) {
 	r.Reply(&remoting.Command{Body: body})
@@ -77,5 +69,17 @@ func emptyExt(r transport.Responder, code int32, remark string) {
 	r.Reply(&remoting.Command{Code: code, Remark: remark, Ext: []remoting.Field{}})
 }
 
-// resultOf picks a command's result out of what the FSM returned for its entry.
+// replyJSON answers 0 with a JSON body.
+func replyJSON(r transport.Responder, body any) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		r.ReplyError(remoting.ResponseSystemError, "the answer cannot be written: "+err.Error())
+		return
+	}
+	successBody(r, b)
+}
+
+// success answers 0 with nothing else.
+func success(r transport.Responder) { r.Reply(&remoting.Command{}) }
+
 func answerRefusal(r transport.Responder, f *refusal) { r.ReplyError(f.code, f.remark) }

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"raftmq/transport"
@@ -19,7 +18,12 @@ const (
 // this node: consumers send them to every node of a route. A node that has just started knows too little to say that a group has no
 // members: it waits for a heartbeat first.
 func (b *Broker) consumerList(r transport.Responder, cmd *remoting.Command) {
-	group := cmd.GetString("consumerGroup")
+	var h remoting.ConsumerGroupHeader
+	if err := h.Decode(cmd); err != nil {
+		badRequest(r, err)
+		return
+	}
+	group := h.ConsumerGroup
 	if b.replyConsumers(r, group) {
 		return
 	}
@@ -60,13 +64,6 @@ func (b *Broker) replyConsumers(r transport.Responder, group string) bool {
 	if len(ids) == 0 {
 		return false
 	}
-	body, err := json.Marshal(struct {
-		ConsumerIDList []string `json:"consumerIdList"`
-	}{ids})
-	if err != nil {
-		b.logger.Error("consumer list could not be written", "group", group, "error", err)
-		return false
-	}
-	r.Reply(&remoting.Command{Ext: []remoting.Field{}, Body: body})
+	r.Reply(&remoting.Command{Ext: []remoting.Field{}, Body: (&remoting.ConsumerList{ConsumerIDList: ids}).Encode()})
 	return true
 }

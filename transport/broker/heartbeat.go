@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"encoding/json"
 	"strings"
 
 	"raftmq/commitlog/record"
@@ -11,63 +10,11 @@ import (
 	"raftmq/transport/remoting"
 )
 
-// heartbeatData is the body of HEART_BEAT (RocketMQ HeartbeatData), as far as it is used. codeSet is left
-// out: Go clients send strings and hash UTF-8 bytes, so hash codes are computed here.
-type heartbeatData struct {
-	ClientID        string           `json:"clientID"`
-	ProducerDataSet []producerData   `json:"producerDataSet"`
-	ConsumerDataSet []consumerRecord `json:"consumerDataSet"`
-}
-
-type producerData struct {
-	GroupName string `json:"groupName"`
-}
-
-type consumerRecord struct {
-	GroupName           string             `json:"groupName"`
-	ConsumeType         string             `json:"consumeType"`
-	MessageModel        string             `json:"messageModel"`
-	ConsumeFromWhere    string             `json:"consumeFromWhere"`
-	UnitMode            bool               `json:"unitMode"`
-	SubscriptionDataSet []subscriptionData `json:"subscriptionDataSet"`
-}
-
-// subscriptionData is RocketMQ's SubscriptionData, in the order in which Java writes it.
-type subscriptionData struct {
-	ClassFilterMode bool     `json:"classFilterMode"`
-	CodeSet         []int32  `json:"codeSet"`
-	ExpressionType  string   `json:"expressionType"`
-	SubString       string   `json:"subString"`
-	SubVersion      int64    `json:"subVersion"`
-	TagsSet         []string `json:"tagsSet"`
-	Topic           string   `json:"topic"`
-}
-
-// UnmarshalJSON reads a subscription without its codeSet.
-func (s *subscriptionData) UnmarshalJSON(b []byte) error {
-	var in struct {
-		ClassFilterMode bool     `json:"classFilterMode"`
-		ExpressionType  string   `json:"expressionType"`
-		SubString       string   `json:"subString"`
-		SubVersion      int64    `json:"subVersion"`
-		TagsSet         []string `json:"tagsSet"`
-		Topic           string   `json:"topic"`
-	}
-	if err := json.Unmarshal(b, &in); err != nil {
-		return err
-	}
-	*s = subscriptionData{ClassFilterMode: in.ClassFilterMode, ExpressionType: in.ExpressionType, SubString: in.SubString,
-		SubVersion: in.SubVersion, TagsSet: in.TagsSet, Topic: in.Topic}
-	return nil
-}
-
-// subscription compiles what a heartbeat says. The tag set counts when it is there, else the expression.
-func (s *subscriptionData) subscription() *group.Subscription {
+// subscription compiles what a heartbeat says. The tag set counts when it is there, else the
+// expression; the hash codes are computed here, as Go clients hash UTF-8 bytes.
+func subscription(s *remoting.SubscriptionData) *group.Subscription {
 	out := &group.Subscription{Topic: s.Topic, SubString: s.SubString, ExpressionType: s.ExpressionType,
 		Tags: s.TagsSet, ClassFilter: s.ClassFilterMode, Version: s.SubVersion}
-	if out.ExpressionType == "" {
-		out.ExpressionType = remoting.ExpressionTag
-	}
 	if s.ClassFilterMode || !isTag(s.ExpressionType) || s.SubString == "" || s.SubString == "*" {
 		return out
 	}
@@ -91,9 +38,9 @@ func (s *subscriptionData) subscription() *group.Subscription {
 // heartbeat serves HEART_BEAT (RocketMQ ClientManageProcessor). The leader creates the subscription group
 // and its retry topic by command, without waiting for it.
 func (b *Broker) heartbeat(r transport.Responder, cmd *remoting.Command) {
-	var in heartbeatData
-	if err := json.Unmarshal(cmd.Body, &in); err != nil {
-		r.ReplyError(remoting.ResponseSystemError, "the heartbeat cannot be read: "+err.Error())
+	var in remoting.HeartbeatData
+	if err := in.Decode(cmd.Body); err != nil {
+		badRequest(r, err)
 		return
 	}
 	h := group.Heartbeat{Client: group.Client{Conn: r.Conn, ID: in.ClientID, Language: cmd.Language, Version: cmd.Version}}
@@ -105,7 +52,7 @@ func (b *Broker) heartbeat(r transport.Responder, cmd *remoting.Command) {
 		b.prepareConsumerGroup(c)
 		consumer := group.Consumer{Group: c.GroupName, Type: c.ConsumeType, Model: c.MessageModel, FromWhere: c.ConsumeFromWhere}
 		for j := range c.SubscriptionDataSet {
-			consumer.Subscriptions = append(consumer.Subscriptions, c.SubscriptionDataSet[j].subscription())
+			consumer.Subscriptions = append(consumer.Subscriptions, subscription(&c.SubscriptionDataSet[j]))
 		}
 		h.Consumers = append(h.Consumers, consumer)
 	}
@@ -119,7 +66,7 @@ func (b *Broker) heartbeat(r transport.Responder, cmd *remoting.Command) {
 }
 
 // prepareConsumerGroup has the group and its retry topic created if they are missing.
-func (b *Broker) prepareConsumerGroup(c *consumerRecord) {
+func (b *Broker) prepareConsumerGroup(c *remoting.ConsumerData) {
 	g, ok := b.groupConfig([]byte(c.GroupName))
 	if !ok || !b.authoritative() {
 		return
@@ -139,20 +86,23 @@ func (b *Broker) prepareConsumerGroup(c *consumerRecord) {
 
 // unregister serves UNREGISTER_CLIENT.
 func (b *Broker) unregister(r transport.Responder, cmd *remoting.Command) {
-	b.cfg.Groups.Unregister(r.Conn.ID(), cmd.GetString("producerGroup"), cmd.GetString("consumerGroup"))
+	var h remoting.UnregisterClientHeader
+	if err := h.Decode(cmd); err != nil {
+		badRequest(r, err)
+		return
+	}
+	b.cfg.Groups.Unregister(r.Conn.ID(), h.ProducerGroup, h.ConsumerGroup)
 	emptyExt(r, remoting.ResponseSuccess, "")
 }
 
 // checkClientConfig serves CHECK_CLIENT_CONFIG: may a consumer subscribe with this expression?
 func (b *Broker) checkClientConfig(r transport.Responder, cmd *remoting.Command) {
-	var in struct {
-		SubscriptionData *subscriptionData `json:"subscriptionData"`
-	}
-	if err := json.Unmarshal(cmd.Body, &in); err != nil {
-		r.ReplyError(remoting.ResponseSystemError, "the client configuration cannot be read: "+err.Error())
+	var in remoting.CheckClientConfig
+	if err := in.Decode(cmd.Body); err != nil {
+		badRequest(r, err)
 		return
 	}
-	if in.SubscriptionData != nil && !isTag(in.SubscriptionData.ExpressionType) {
+	if !isTag(in.SubscriptionData.ExpressionType) {
 		answerRefusal(r, noFilter(in.SubscriptionData.ExpressionType))
 		return
 	}

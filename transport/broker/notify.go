@@ -99,7 +99,7 @@ func (n *notifier) tell(group string) {
 		return
 	}
 	cmd := remoting.Command{Code: remoting.RequestNotifyConsumerIDsChanged}
-	cmd.Set("consumerGroup", group)
+	(&remoting.ConsumerGroupHeader{ConsumerGroup: group}).Encode(&cmd)
 	for _, member := range n.b.cfg.Groups.Members(group) {
 		if c, ok := member.Conn.(oneWaySender); ok {
 			if err := c.SendOneWay(&cmd); err != nil {

@@ -1,82 +1,62 @@
 package broker
 
 import (
-	"strconv"
-
 	"raftmq/commitlog/record"
 	"raftmq/commitlog/store"
 	"raftmq/transport"
 	"raftmq/transport/remoting"
 )
 
-// queueOf reads the fields that name a queue.
-func queueOf(cmd *remoting.Command) (topic string, queueID int32, f *refusal) {
-	topic = cmd.GetString("topic")
-	n, f := number(cmd, "queueId", 32)
-	return topic, int32(n), f
+// badRequest answers a header or body that cannot be read, as a Java broker answers the exception.
+func badRequest(r transport.Responder, err error) {
+	emptyExt(r, remoting.ResponseSystemError, err.Error())
 }
 
-// number reads a required numeric field.
-func number(cmd *remoting.Command, key string, bits int) (int64, *refusal) {
-	v := cmd.Get(key)
-	if v == nil {
-		return 0, refuse(remoting.ResponseSystemError, "the field %s of the request header is missing", key)
-	}
-	n, err := strconv.ParseInt(string(v), 10, bits)
-	if err != nil {
-		return 0, refuse(remoting.ResponseSystemError, "the field %s of the request header is %q, a number expected", key, v[:min(len(v), 64)])
-	}
-	return n, nil
-}
-
-func parseInt32(b []byte) (int32, bool) {
-	n, err := strconv.ParseInt(string(b), 10, 32)
-	return int32(n), err == nil
+// replyOffset answers with an offset.
+func replyOffset(r transport.Responder, offset int64) {
+	resp := remoting.Command{}
+	(&remoting.OffsetResponse{Offset: offset}).Encode(&resp)
+	r.Reply(&resp)
 }
 
 // updateConsumerOffset serves UPDATE_CONSUMER_OFFSET (ConsumerManageProcessor) on the leader. Negative
 // offsets are answered and ignored, as Go clients send -1 after a start that found none.
 func (b *Broker) updateConsumerOffset(r transport.Responder, cmd *remoting.Command) {
-	_, queueID, f := queueOf(cmd)
-	var offset int64
-	if f == nil {
-		offset, f = number(cmd, "commitOffset", 64)
-	}
-	switch {
-	case f != nil:
-		emptyExt(r, f.code, f.remark)
-	case offset < 0:
+	var h remoting.UpdateConsumerOffsetHeader
+	switch err := h.Decode(cmd); {
+	case err != nil:
+		badRequest(r, err)
+	case h.CommitOffset < 0:
 		emptyExt(r, remoting.ResponseSuccess, "")
 	case r.OneWay:
-		b.gather.add(cmd.Get("consumerGroup"), cmd.Get("topic"), queueID, offset, nil)
+		b.gather.add(cmd.Get("consumerGroup"), cmd.Get("topic"), h.QueueID, h.CommitOffset, nil)
 	default:
-		b.gather.add(cmd.Get("consumerGroup"), cmd.Get("topic"), queueID, offset, &r)
+		b.gather.add(cmd.Get("consumerGroup"), cmd.Get("topic"), h.QueueID, h.CommitOffset, &r)
 	}
 }
 
 // queryConsumerOffset serves QUERY_CONSUMER_OFFSET (ConsumerManageProcessor) on the leader. What this
 // leader has gathered is waited for first.
 func (b *Broker) queryConsumerOffset(r transport.Responder, cmd *remoting.Command) {
-	topic, queueID, f := queueOf(cmd)
-	if f != nil {
-		emptyExt(r, f.code, f.remark)
+	var h remoting.QueryConsumerOffsetHeader
+	if err := h.Decode(cmd); err != nil {
+		badRequest(r, err)
 		return
 	}
-	group := cmd.GetString("consumerGroup")
-	if owned := cmd.Clone(); b.gather.settled(group, topic, queueID, func(error) {
+	if owned := cmd.Clone(); b.gather.settled(h.ConsumerGroup, h.Topic, h.QueueID, func(error) {
 		b.leaderOnly(closeConnection, b.queryConsumerOffset)(r, owned)
 	}) {
 		return
 	}
-	offset, ok := b.cfg.Tables.ConsumerOffset(group, topic, queueID)
-	if !ok {
-		offset, ok = b.youngQueue(topic, queueID)
+	offset, ok := b.cfg.Tables.ConsumerOffset(h.ConsumerGroup, h.Topic, h.QueueID)
+	if !ok && h.SetZeroIfNotFound {
+		offset, ok = b.youngQueue(h.Topic, h.QueueID)
 	}
 	if !ok {
 		emptyExt(r, remoting.ResponseQueryNotFound, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 		return
 	}
-	success(r, "offset", strconv.FormatInt(offset, 10))
+	replyOffset(r, offset)
 }
 
 // youngQueue is where a new group begins in a queue of which nothing has been removed yet and

@@ -9,72 +9,61 @@ import (
 	"raftmq/transport/remoting"
 )
 
-// maxOffset serves GET_MAX_OFFSET: the next offset to be assigned, 0 for an unknown queue.
-func (b *Broker) maxOffset(r transport.Responder, cmd *remoting.Command) {
-	topic, queueID, f := queueOf(cmd)
-	if f != nil {
-		emptyExt(r, f.code, f.remark)
+// onQueue decodes a header that names a queue and calls f with the queue's bounds.
+func (b *Broker) onQueue(r transport.Responder, cmd *remoting.Command, f func(h *remoting.QueueHeader, first, next int64)) {
+	var h remoting.QueueHeader
+	if err := h.Decode(cmd); err != nil {
+		badRequest(r, err)
 		return
 	}
-	_, n := b.bounds(topic, queueID)
-	success(r, "offset", strconv.FormatInt(n, 10))
+	first, next := b.bounds(h.Topic, h.QueueID)
+	f(&h, first, next)
+}
+
+// maxOffset serves GET_MAX_OFFSET: the next offset to be assigned, 0 for an unknown queue.
+func (b *Broker) maxOffset(r transport.Responder, cmd *remoting.Command) {
+	b.onQueue(r, cmd, func(_ *remoting.QueueHeader, _, next int64) { replyOffset(r, next) })
 }
 
 // minOffset serves GET_MIN_OFFSET.
 func (b *Broker) minOffset(r transport.Responder, cmd *remoting.Command) {
-	topic, queueID, f := queueOf(cmd)
-	if f != nil {
-		emptyExt(r, f.code, f.remark)
-		return
-	}
-	n, _ := b.bounds(topic, queueID)
-	success(r, "offset", strconv.FormatInt(n, 10))
+	b.onQueue(r, cmd, func(_ *remoting.QueueHeader, first, _ int64) { replyOffset(r, first) })
 }
 
 // searchOffset serves SEARCH_OFFSET_BY_TIMESTAMP with the LOWER rule of 5.x, which satisfies every client: the
 // smallest offset stored at or after the time, the max offset when all are older.
 func (b *Broker) searchOffset(r transport.Responder, cmd *remoting.Command) {
-	topic, queueID, f := queueOf(cmd)
-	var millis int64
-	if f == nil {
-		millis, f = number(cmd, "timestamp", 64)
-	}
-	if f != nil {
-		emptyExt(r, f.code, f.remark)
+	var h remoting.SearchOffsetHeader
+	if err := h.Decode(cmd); err != nil {
+		badRequest(r, err)
 		return
 	}
-	first, next := b.bounds(topic, queueID)
-	n := b.cfg.Store.OffsetByTime(topic, queueID, millis)
-	success(r, "offset", strconv.FormatInt(min(max(n, first), next), 10))
+	first, next := b.bounds(h.Topic, h.QueueID)
+	replyOffset(r, min(max(b.cfg.Store.OffsetByTime(h.Topic, h.QueueID, h.Timestamp), first), next))
 }
 
 // earliestStoreTime serves GET_EARLIEST_MSG_STORETIME: -1 for an empty queue.
 func (b *Broker) earliestStoreTime(r transport.Responder, cmd *remoting.Command) {
-	topic, queueID, f := queueOf(cmd)
-	if f != nil {
-		emptyExt(r, f.code, f.remark)
-		return
-	}
-	success(r, "timestamp", strconv.FormatInt(b.storeTime(topic, queueID), 10))
-}
-
-// storeTime is the store time of a queue's first message, -1 when it has none.
-func (b *Broker) storeTime(topic string, queueID int32) int64 {
-	first, next := b.bounds(topic, queueID)
-	if first >= next {
-		return -1
-	}
-	return b.cfg.Store.StoreTimeAt(topic, queueID, first)
+	b.onQueue(r, cmd, func(h *remoting.QueueHeader, first, next int64) {
+		t := int64(-1)
+		if first < next {
+			t = b.cfg.Store.StoreTimeAt(h.Topic, h.QueueID, first)
+		}
+		resp := remoting.Command{}
+		(&remoting.TimestampResponse{Timestamp: t}).Encode(&resp)
+		r.Reply(&resp)
+	})
 }
 
 // viewMessage serves VIEW_MESSAGE_BY_ID. Every node has every record that was ever named to a
 // client, unless it is behind: then the leader is asked.
 func (b *Broker) viewMessage(r transport.Responder, cmd *remoting.Command) {
-	offset, f := number(cmd, "offset", 64)
-	if f != nil {
-		answerRefusal(r, f)
+	var h remoting.ViewMessageHeader
+	if err := h.Decode(cmd); err != nil {
+		badRequest(r, err)
 		return
 	}
+	offset := h.Offset
 	if done, _ := b.replyRecord(r, offset); done {
 		return
 	}

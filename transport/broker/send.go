@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 
 	"raftmq/commitlog/record"
@@ -89,8 +90,8 @@ func readSendProperties(props []byte) sendProperties {
 		return true
 	})
 	if p.delay != nil {
-		n, ok := parseInt32(p.delay)
-		p.badDelay, p.delayHigh = !ok, n > 0
+		n, err := strconv.ParseInt(string(p.delay), 10, 32)
+		p.badDelay, p.delayHigh = err != nil, n > 0
 	}
 	return p
 }
