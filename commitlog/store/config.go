@@ -10,6 +10,7 @@ import (
 	"raftmq/commitlog"
 	"raftmq/commitlog/consumequeue"
 	"raftmq/commitlog/dispatch"
+	"raftmq/flush"
 )
 
 // FlushMode is flushDiskType.
@@ -96,9 +97,12 @@ func (c *Config) validate() error {
 
 // Sentinel errors.
 var (
-	ErrClosed       = errors.New("store: closed")
-	ErrNotFound     = errors.New("store: no record at this offset")
-	ErrFlushTimeout = errors.New("store: flush not confirmed in time")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("store: closed")
+	// ErrNotFound: no record begins at the physical offset.
+	ErrNotFound = errors.New("store: no record at this offset")
+	// ErrFlushTimeout: not durable in time; it may become so later (FLUSH_DISK_TIMEOUT).
+	ErrFlushTimeout = flush.ErrTimeout
 	// ErrLocked: another store, here or in another process, has the folder.
 	ErrLocked = errors.New("store: data folder is in use")
 	// ErrFolder: the folder is of another format, segment size or program.

@@ -2,114 +2,128 @@ package store
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"raftmq/flush"
 )
 
-// flusher makes the log durable in the background.
+// flusher is the flush service of the store's mode.
 type flusher struct {
-	s    *Store
-	kick chan struct{}
-	stop chan struct{}
-	done chan struct{}
+	group *flush.GroupCommit // SYNC_FLUSH
+	timed *flush.Timed       // ASYNC_FLUSH
 
+	// Who waits in ASYNC_FLUSH, where the service knows no waiters.
 	mu      sync.Mutex
 	waiters []flushWaiter
-
-	count atomic.Uint64
-	last  atomic.Int64
+	closed  bool
 }
 
 type flushWaiter struct {
-	end      int64
-	deadline time.Time
-	done     func(error)
+	end  int64
+	done func(error)
+}
+
+// flushTarget is the log, with the waiters of ASYNC_FLUSH behind it.
+type flushTarget struct{ s *Store }
+
+func (t flushTarget) Flush(leastPages int) (int64, error) {
+	end, err := t.s.log.Flush(leastPages)
+	if err == nil {
+		t.s.flush.release(end, nil)
+	}
+	return end, err
 }
 
 func (s *Store) startFlush() {
-	f := &s.flush
-	f.s, f.kick, f.stop, f.done = s, make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
-	go f.loop()
-}
-
-func (f *flusher) wake() {
-	if f.s.cfg.FlushMode != SyncFlush {
+	onError := func(err error) { s.fatal(err) }
+	if s.cfg.FlushMode == SyncFlush {
+		s.flush.group = flush.NewGroupCommit(flush.GroupCommitConfig{
+			Target: s.log, Timeout: s.cfg.SyncFlushTimeout, OnError: onError, Logger: s.logger,
+		})
 		return
 	}
-	select {
-	case f.kick <- struct{}{}:
-	default:
+	s.flush.timed = flush.NewTimed(flush.TimedConfig{
+		Target: flushTarget{s}, Interval: s.cfg.FlushInterval, OnError: onError, Logger: s.logger,
+	})
+}
+
+// wake asks for a flush of what was just published; the timed service asks itself.
+func (f *flusher) wake() {
+	if f.group != nil {
+		f.group.Wake()
 	}
 }
 
-func (f *flusher) loop() {
-	defer close(f.done)
-	tick := time.NewTicker(f.s.cfg.FlushInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-f.kick:
-		case <-f.stop:
-			return
-		}
-		started := time.Now()
-		end, err := f.s.log.Flush(0)
-		if err != nil {
-			f.s.fatal(err)
-			return
-		}
-		f.count.Add(1)
-		f.last.Store(int64(time.Since(started)))
-		f.release(end)
-	}
-}
-
-func (f *flusher) release(end int64) {
-	now := time.Now()
+// release calls the waiters that end satisfies; with an error all of them.
+func (f *flusher) release(end int64, err error) {
 	f.mu.Lock()
 	var ready []flushWaiter
 	kept := f.waiters[:0]
 	for _, w := range f.waiters {
-		if w.end <= end || now.After(w.deadline) {
+		if err != nil || w.end <= end {
 			ready = append(ready, w)
 		} else {
 			kept = append(kept, w)
 		}
 	}
+	clear(f.waiters[len(kept):])
 	f.waiters = kept
 	f.mu.Unlock()
 	for _, w := range ready {
-		if w.end <= end {
-			w.done(nil)
-		} else {
-			w.done(ErrFlushTimeout)
-		}
+		w.done(err)
 	}
 }
 
-func (f *flusher) close() error {
-	if f.stop == nil {
-		return nil
+// close flushes once more and answers everybody.
+func (f *flusher) close() (err error) {
+	if f.group != nil {
+		err = f.group.Close()
 	}
-	close(f.stop)
-	<-f.done
-	return nil
+	if f.timed != nil {
+		err = f.timed.Close()
+	}
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.release(0, ErrClosed)
+	return err
 }
 
-func (f *flusher) stats() (uint64, time.Duration) {
-	return f.count.Load(), time.Duration(f.last.Load())
+func (f *flusher) stats() (count uint64, last time.Duration) {
+	var st flush.Stats
+	if f.group != nil {
+		st = f.group.Stats()
+	}
+	if f.timed != nil {
+		st = f.timed.Stats()
+	}
+	return st.Count, st.Last
 }
 
-// WaitFlushed calls done once [0,end) of the log is durable on this node, or with
-// ErrFlushTimeout. done runs on a flush goroutine and must be quick.
+// WaitFlushed calls done once [0,end) of the log is durable on this node: at once, or on a
+// flush goroutine, where it must be quick. In SYNC_FLUSH it asks for a flush, and done gets
+// ErrFlushTimeout after SyncFlushTimeout. In ASYNC_FLUSH it forces nothing and has no timeout:
+// done comes with the timed flush. Any other error: the store has failed or closed before.
 func (s *Store) WaitFlushed(end int64, done func(error)) {
 	if s.log.FlushedTo() >= end {
 		done(nil)
 		return
 	}
-	s.flush.mu.Lock()
-	s.flush.waiters = append(s.flush.waiters, flushWaiter{end, time.Now().Add(s.cfg.SyncFlushTimeout), done})
-	s.flush.mu.Unlock()
-	s.flush.wake()
+	f := &s.flush
+	if f.group != nil {
+		f.group.Wait(end, done)
+		return
+	}
+	f.mu.Lock()
+	err := s.alive()
+	if err == nil && f.closed {
+		err = ErrClosed
+	}
+	if err == nil {
+		f.waiters = append(f.waiters, flushWaiter{end, done})
+	}
+	f.mu.Unlock()
+	if err != nil {
+		done(err)
+	}
 }

@@ -74,7 +74,8 @@ func lockFolder(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("%w: %s, process %s", ErrLocked, dir, strings.TrimSpace(string(b[:n])))
 	}
 	pid := strconv.AppendInt(nil, int64(os.Getpid()), 10)
-	if err := f.Truncate(0); err == nil {
+	err = f.Truncate(0)
+	if err == nil {
 		_, err = f.WriteAt(append(pid, '\n'), 0)
 	}
 	if err != nil {

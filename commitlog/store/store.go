@@ -68,6 +68,7 @@ func (s *Store) fatal(err error) error {
 		return *s.failure.Load()
 	}
 	s.logger.Error("store has failed", "error", err)
+	s.flush.release(0, stopped)
 	if s.opened.Load() {
 		s.cfg.OnFatal(err)
 	}
