@@ -133,12 +133,15 @@ func (c *capture) Persist(sink raft.SnapshotSink) error {
 func (c *capture) Release() {}
 
 // Restore implements raft.FSM: tables and replay position come from the snapshot's head. The log bytes are in
-// the store already: they were there at the snapshot, or the snapshot store's sink installed them.
+// the store already, or, of a snapshot that a peer sent, they follow in r and are installed now.
 func (f *FSM) Restore(r io.ReadCloser) error {
 	defer func() { _ = r.Close() }()
 	h, _, err := readHead(r)
 	if err != nil {
 		return err
+	}
+	if err := f.install(h, r); err != nil {
+		return fmt.Errorf("fsm: install the log of the snapshot at index %d: %w", h.Applied, err)
 	}
 	if err := f.cfg.Store.Restore(h.Position); err != nil {
 		return fmt.Errorf("fsm: restore snapshot at index %d: %w", h.Applied, err)
@@ -157,4 +160,27 @@ func (f *FSM) Restore(r io.ReadCloser) error {
 		f.cfg.OnTables()
 	}
 	return nil
+}
+
+// install brings the log to the snapshot's end with bytes from r, which start at h.LogMin.
+func (f *FSM) install(h *head, r io.Reader) error {
+	_, end := f.cfg.Store.LogRange()
+	if h.Position.LogEnd <= end {
+		return nil
+	}
+	from := h.LogMin
+	if end > from {
+		if _, err := io.CopyN(io.Discard, r, end-from); err != nil {
+			return fmt.Errorf("%w: %w", ErrSnapshot, err)
+		}
+		from = end
+	}
+	in, err := f.cfg.Store.Install(from, h.Position.LogEnd)
+	if err != nil {
+		return err
+	}
+	if _, err := io.CopyN(in, r, h.Position.LogEnd-from); err != nil {
+		return errors.Join(err, in.Abort())
+	}
+	return in.Commit(h.Position)
 }

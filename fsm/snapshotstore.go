@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"raftmq/commitlog/store"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -14,44 +16,54 @@ import (
 
 // SnapshotStore is a raft.SnapshotStore over raft's file store. On disk a snapshot is only its head; a reader
 // continues after the head with the log bytes that belong to it, straight from counted views of the store,
-// so that Raft's own InstallSnapshot ships both. A local restore reads the head and stops. The
-// sink of a received snapshot does the reverse: head to the file, log bytes to the store.
+// so that Raft's own InstallSnapshot ships both. A local restore reads the head and stops.
 //
-// A half-received snapshot is never visible: a snapshot counts only if the store holds the log that it
-// describes, so the store's durable end of the installation is the one point of no return. A crash before it leaves a
-// file that List passes over, and the old log and the old snapshot.
+// The sink of a received snapshot puts the log bytes that this node lacks into a staging file beside it:
+// it runs on Raft's main goroutine, while the FSM's may still be applying. Restore, on the FSM's goroutine,
+// reads them back through Open and installs them. A snapshot counts (List) only if its log is in the store or
+// staged whole, so a half-received one is never visible, and a crash at any point is finished or forgotten at the next start.
 type SnapshotStore struct {
 	inner  raft.SnapshotStore
+	dir    string // of staging files: <snapshot id>.<first offset>.log
 	store  Store
 	logger hclog.Logger
 }
 
-// NewSnapshotStore wraps raft's file snapshot store.
-func NewSnapshotStore(inner raft.SnapshotStore, s Store, logger hclog.Logger) *SnapshotStore {
-	return &SnapshotStore{inner: inner, store: s, logger: logger}
+// NewSnapshotStore wraps raft's file snapshot store; dir takes the log bytes of received snapshots.
+func NewSnapshotStore(inner raft.SnapshotStore, dir string, s Store, logger hclog.Logger) (*SnapshotStore, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("fsm: %w", err)
+	}
+	return &SnapshotStore{inner: inner, dir: dir, store: s, logger: logger}, nil
 }
 
 // List implements raft.SnapshotStore. It passes over snapshots that cannot be restored here: damaged ones (F25: they are
-// ignored, a peer has another), and those whose log bytes never arrived whole.
+// ignored, a peer has another), and those whose log bytes never arrived whole. It removes staging files that nobody needs.
 func (s *SnapshotStore) List() ([]*raft.SnapshotMeta, error) {
 	all, err := s.inner.List()
 	if err != nil {
 		return nil, err
 	}
 	_, end := s.store.LogRange()
+	needed := map[string]bool{}
 	usable := all[:0]
 	for _, meta := range all {
 		h, _, err := s.readHead(meta.ID)
-		switch {
-		case err != nil:
+		if err != nil {
 			s.logger.Warn("snapshot is unreadable and ignored", "id", meta.ID, "error", err)
-		case h.Position.LogEnd > end:
-			s.logger.Warn("snapshot is ahead of the log and ignored: its transfer did not end", "id", meta.ID, "snapshot-log-end", h.Position.LogEnd, "log-end", end)
-		default:
-			usable = append(usable, meta)
+			continue
 		}
+		if h.Position.LogEnd > end {
+			st, ok := s.staged(meta.ID)
+			if !ok || st.from+st.size < h.Position.LogEnd || st.from > end && st.from != h.LogMin {
+				s.logger.Warn("snapshot is ahead of the log and ignored: its transfer did not end", "id", meta.ID, "snapshot-log-end", h.Position.LogEnd, "log-end", end)
+				continue
+			}
+			needed[meta.ID] = true
+		}
+		usable = append(usable, meta)
 	}
-	return usable, nil
+	return usable, s.removeStaged(needed)
 }
 
 func (s *SnapshotStore) readHead(id string) (*head, []byte, error) {
@@ -65,6 +77,50 @@ func (s *SnapshotStore) readHead(id string) (*head, []byte, error) {
 	return h, raw.Bytes(), err
 }
 
+// staging is a file of log bytes [from, from+size).
+type staging struct {
+	path       string
+	from, size int64
+}
+
+const (
+	stagedSuffix  = ".log"
+	partialSuffix = ".partial"
+)
+
+// staged finds a snapshot's whole staging file.
+func (s *SnapshotStore) staged(id string) (staging, bool) {
+	files, err := filepath.Glob(filepath.Join(s.dir, id+".*"+stagedSuffix))
+	if err != nil || len(files) != 1 {
+		return staging{}, false
+	}
+	middle := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(files[0]), id+"."), stagedSuffix)
+	from, err := strconv.ParseInt(middle, 10, 64)
+	if err != nil {
+		return staging{}, false
+	}
+	fi, err := os.Stat(files[0])
+	if err != nil {
+		return staging{}, false
+	}
+	return staging{files[0], from, fi.Size()}, true
+}
+
+func (s *SnapshotStore) removeStaged(needed map[string]bool) error {
+	files, err := filepath.Glob(filepath.Join(s.dir, "*"+stagedSuffix+"*")) // partial ones too
+	if err != nil {
+		return fmt.Errorf("fsm: %w", err)
+	}
+	var errs []error
+	for _, f := range files {
+		id, _, _ := strings.Cut(filepath.Base(f), ".")
+		if !needed[id] {
+			errs = append(errs, os.Remove(f))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Open implements raft.SnapshotStore: meta.Size counts the log bytes too.
 func (s *SnapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta, r, err := s.inner.Open(id)
@@ -76,33 +132,49 @@ func (s *SnapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("snapshot %s: %w", id, err)
 	}
-	// Retention may have moved the log's start since; a peer needs only what is still there, and the head says
-	// where that starts.
-	min, _ := s.store.LogRange()
-	if min > h.LogMin && min <= h.Position.LogEnd {
-		h.LogMin = min
-		if raw, err = appendHead(nil, h); err != nil {
-			return nil, nil, err
+	low, end := s.store.LogRange()
+	var log io.ReadCloser
+	switch {
+	case h.Position.LogEnd <= end:
+		// Retention may have moved the log's start since; a peer needs what is still there.
+		if low > h.LogMin && low <= h.Position.LogEnd {
+			h.LogMin = low
 		}
+		log = &logReader{store: s.store, off: h.LogMin, end: h.Position.LogEnd}
+	default:
+		st, ok := s.staged(id)
+		if !ok {
+			return nil, nil, fmt.Errorf("%w: snapshot %s is ahead of the log (%d, it ends at %d) and its bytes are not staged", ErrSnapshot, id, h.Position.LogEnd, end)
+		}
+		if log, err = os.Open(st.path); err != nil {
+			return nil, nil, fmt.Errorf("fsm: %w", err)
+		}
+		h.LogMin = st.from
+	}
+	if raw, err = appendHead(raw[:0], h); err != nil { // it says where the bytes behind it start
+		return nil, nil, errors.Join(err, log.Close())
 	}
 	withLog := *meta
 	withLog.Size = int64(len(raw)) + h.Position.LogEnd - h.LogMin
-	return &withLog, &snapshotReader{head: raw, store: s.store, off: h.LogMin, end: h.Position.LogEnd}, nil
+	return &withLog, &snapshotReader{Reader: io.MultiReader(bytes.NewReader(raw), log), log: log}, nil
 }
 
-// snapshotReader reads the head and then the log bytes [off, end).
+// snapshotReader reads the head and then the log bytes.
 type snapshotReader struct {
-	head     []byte
+	io.Reader
+	log io.Closer
+}
+
+// Close implements io.Closer.
+func (r *snapshotReader) Close() error { return r.log.Close() }
+
+// logReader reads the log bytes [off, end) from views.
+type logReader struct {
 	store    Store
 	off, end int64
 }
 
-func (r *snapshotReader) Read(p []byte) (int, error) {
-	if len(r.head) > 0 {
-		n := copy(p, r.head)
-		r.head = r.head[n:]
-		return n, nil
-	}
+func (r *logReader) Read(p []byte) (int, error) {
 	if r.off >= r.end {
 		return 0, io.EOF
 	}
@@ -116,8 +188,7 @@ func (r *snapshotReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements io.Closer.
-func (r *snapshotReader) Close() error { return nil }
+func (r *logReader) Close() error { return nil }
 
 // Create implements raft.SnapshotStore, for Persist and for received snapshots alike: only the latter have bytes
 // behind the head.
@@ -127,15 +198,17 @@ func (s *SnapshotStore) Create(version raft.SnapshotVersion, index, term uint64,
 	if err != nil {
 		return nil, err
 	}
-	return &sink{SnapshotSink: inner, store: s.store}, nil
+	return &sink{SnapshotSink: inner, owner: s}, nil
 }
 
 type sink struct {
 	raft.SnapshotSink
-	store   Store
+	owner   *SnapshotStore
 	pending []byte // of the head, until it is whole
 	head    *head
-	install store.Installer
+	file    *os.File // staging, nil until the first log byte
+	path    string
+	skip    int64 // log bytes still to come that this node has
 	got     int64
 	done    bool
 }
@@ -145,7 +218,7 @@ func (s *sink) Write(p []byte) (int, error) {
 	if s.head == nil {
 		return s.writeHead(p)
 	}
-	return s.writeLog(p)
+	return len(p), s.writeLog(p)
 }
 
 func (s *sink) writeHead(p []byte) (int, error) {
@@ -164,26 +237,47 @@ func (s *sink) writeHead(p []byte) (int, error) {
 	rest := s.pending[n:]
 	s.pending = nil
 	if len(rest) > 0 {
-		if _, err := s.writeLog(rest); err != nil {
+		if err := s.writeLog(rest); err != nil {
 			return 0, err
 		}
 	}
 	return len(p), nil
 }
 
-func (s *sink) writeLog(p []byte) (int, error) {
-	if s.install == nil {
-		var err error
-		if s.install, err = s.store.Install(s.head.LogMin, s.head.Position.LogEnd); err != nil {
-			return 0, fmt.Errorf("fsm: install log bytes [%d,%d): %w", s.head.LogMin, s.head.Position.LogEnd, err)
+func (s *sink) writeLog(p []byte) error {
+	if s.file == nil {
+		if err := s.stage(); err != nil {
+			return err
 		}
 	}
-	n, err := s.install.Write(p)
-	s.got += int64(n)
-	return n, err
+	s.got += int64(len(p))
+	if s.skip > 0 {
+		n := min(s.skip, int64(len(p)))
+		s.skip -= n
+		p = p[n:]
+	}
+	if _, err := s.file.Write(p); err != nil {
+		return fmt.Errorf("fsm: stage log bytes in %s: %w", s.path, err)
+	}
+	return nil
 }
 
-// Close implements raft.SnapshotSink: the file first, then the end of the installation; see SnapshotStore.
+// stage opens the staging file. What this node has already (Same-Bytes) is not staged: its log only grows meanwhile.
+func (s *sink) stage() (err error) {
+	from := s.head.LogMin
+	if _, end := s.owner.store.LogRange(); end > from {
+		from = min(end, s.head.Position.LogEnd)
+	}
+	s.skip = from - s.head.LogMin
+	s.path = filepath.Join(s.owner.dir, s.ID()+"."+strconv.FormatInt(from, 10)+stagedSuffix)
+	s.owner.logger.Info("receiving a snapshot", "id", s.ID(), "log-from", from, "log-to", s.head.Position.LogEnd)
+	if s.file, err = os.Create(s.path + partialSuffix); err != nil {
+		return fmt.Errorf("fsm: stage log bytes: %w", err)
+	}
+	return nil
+}
+
+// Close implements raft.SnapshotSink. The staged bytes are durable before the snapshot is visible.
 func (s *sink) Close() error {
 	if s.done {
 		return nil
@@ -192,16 +286,31 @@ func (s *sink) Close() error {
 	if s.head == nil {
 		return errors.Join(fmt.Errorf("%w: it ends inside the head", ErrSnapshot), s.SnapshotSink.Cancel())
 	}
-	if s.install == nil {
-		return s.SnapshotSink.Close()
+	if s.file != nil {
+		if err := s.finishStaging(); err != nil {
+			return errors.Join(err, s.SnapshotSink.Cancel())
+		}
 	}
-	if want := s.head.Position.LogEnd - s.head.LogMin; s.got != want {
-		return errors.Join(fmt.Errorf("%w: %d log bytes, expected %d", ErrSnapshot, s.got, want), s.install.Abort(), s.SnapshotSink.Cancel())
+	return s.SnapshotSink.Close()
+}
+
+func (s *sink) finishStaging() error {
+	partial := s.path + partialSuffix
+	err := errors.Join(s.file.Sync(), s.file.Close())
+	if want := s.head.Position.LogEnd - s.head.LogMin; err == nil && s.got != want {
+		err = fmt.Errorf("%w: %d log bytes, expected %d", ErrSnapshot, s.got, want)
 	}
-	if err := s.SnapshotSink.Close(); err != nil {
-		return errors.Join(err, s.install.Abort())
+	if err != nil {
+		return errors.Join(err, os.Remove(partial))
 	}
-	return s.install.Commit(s.head.Position)
+	if err := os.Rename(partial, s.path); err != nil {
+		return fmt.Errorf("fsm: %w", err)
+	}
+	d, err := os.Open(s.owner.dir)
+	if err != nil {
+		return fmt.Errorf("fsm: %w", err)
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Cancel implements raft.SnapshotSink.
@@ -211,8 +320,8 @@ func (s *sink) Cancel() error {
 	}
 	s.done = true
 	var err error
-	if s.install != nil {
-		err = s.install.Abort()
+	if s.file != nil {
+		err = errors.Join(s.file.Close(), os.Remove(s.path+partialSuffix))
 	}
 	return errors.Join(err, s.SnapshotSink.Cancel())
 }

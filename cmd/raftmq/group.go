@@ -1,5 +1,3 @@
-//go:build assembly
-
 package main
 
 import (
@@ -74,7 +72,7 @@ type groupDeps struct {
 // a node must not take part before it can serve), then what faces clients. On error everything that was opened is closed.
 func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	cfg := d.Config
-	g := &brokerGroup{cfg: cfg, identity: d.Identity, logger: d.Logger, fatal: d.OnFatal, tables: metadata.New(), groups: group.New(group.Config{}),
+	g := &brokerGroup{cfg: cfg, identity: d.Identity, logger: d.Logger, fatal: d.OnFatal, tables: metadata.New(), groups: group.NewRegistry(nil),
 		onState: d.OnState, onTables: d.OnTables, gossipAddr: d.GossipAddr}
 	var undo []func() error
 	defer func() {
@@ -112,8 +110,12 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	g.trans = raftnode.NewTransport(g.stream, d.Logger.Named("raft.net"))
 	undo = append(undo, g.trans.Close, g.stream.Close)
 
+	snapshots, err := fsm.NewSnapshotStore(files, filepath.Join(cfg.DataDir, "raft", "staging"), g.store, d.Logger.Named("fsm"))
+	if err != nil {
+		return nil, err
+	}
 	g.raft, err = raftnode.Open(raftnode.Config{NodeID: cfg.NodeID, Incarnation: d.Identity.Incarnation, Dir: filepath.Join(cfg.DataDir, "raft"),
-		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), FSM: g.fsm, Snapshots: fsm.NewSnapshotStore(files, g.store, d.Logger.Named("fsm")), Transport: g.trans,
+		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), FSM: g.fsm, Snapshots: snapshots, Transport: g.trans,
 		EntryHead: command.AppendEntryHead, Prepare: g.prepare,
 		HeartbeatTimeout: cfg.RaftHeartbeatTimeout, ElectionTimeout: cfg.RaftElectionTimeout,
 		SnapshotBytes: cfg.RaftSnapshotBytes, TrailingBytes: cfg.RaftTrailingBytes, Logger: d.Logger.Named("raft")})

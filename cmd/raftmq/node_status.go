@@ -1,5 +1,3 @@
-//go:build assembly
-
 package main
 
 import (

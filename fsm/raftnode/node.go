@@ -84,6 +84,9 @@ func (n *Node) dropLogBehindSnapshot() error {
 	if err != nil {
 		return fmt.Errorf("raftnode: read log: %w", err)
 	}
+	if len(snaps) == 0 && first > 1 {
+		return fmt.Errorf("raftnode: the raft log in %s starts at entry %d and no usable snapshot covers what came before: wipe the node so that it joins again and is filled by its peers", n.cfg.Dir, first)
+	}
 	if len(snaps) == 0 || last == 0 || snaps[0].Index <= last {
 		return nil
 	}
