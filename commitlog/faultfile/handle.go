@@ -1,0 +1,134 @@
+package faultfile
+
+import (
+	"fmt"
+	"slices"
+)
+
+// handle implements mappedfile.Handle. The mapping is the inode's memory itself.
+type handle struct {
+	fs     *FS
+	path   string
+	node   *inode
+	closed bool
+}
+
+func (h *handle) step(name string) error {
+	if h.closed {
+		panic(fmt.Sprintf("faultfile: %s of %s after close", name, h.path))
+	}
+	return h.fs.step(name, h.path)
+}
+
+func (h *handle) Truncate(size int64) error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if err := h.step("truncate"); err != nil {
+		return err
+	}
+	if h.node.mapped {
+		panic("faultfile: truncate of a mapped file: " + h.path)
+	}
+	mem := make([]byte, size)
+	copy(mem, h.node.mem)
+	h.node.mem = mem
+	h.fs.change(change{path: h.path, node: h.node, sized: true, size: int(size)})
+	return nil
+}
+
+func (h *handle) Allocate(off, n int64) error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if off < 0 || n <= 0 || off+n > int64(len(h.node.mem)) {
+		panic(fmt.Sprintf("faultfile: allocate %d bytes at %d of %s with %d", n, off, h.path, len(h.node.mem)))
+	}
+	return h.step("allocate")
+}
+
+func (h *handle) Zero(off, n int64) error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if err := h.step("zero"); err != nil {
+		return err
+	}
+	clear(h.node.mem[off : off+n])
+	return nil
+}
+
+func (h *handle) Map(size int64, _ bool) ([]byte, error) {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if err := h.step("map"); err != nil {
+		return nil, err
+	}
+	if size > int64(len(h.node.mem)) {
+		panic(fmt.Sprintf("faultfile: map %d bytes of %s with %d", size, h.path, len(h.node.mem)))
+	}
+	h.node.mapped = true
+	return h.node.mem[:size:size], nil
+}
+
+func (h *handle) Sync() error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	err := h.step("sync")
+	// The size first: a file whose pages could not be written may have got it.
+	if err == nil {
+		h.node.grow(len(h.node.mem))
+	}
+	h.node.sync(0, len(h.node.mem), err != nil)
+	return err
+}
+
+func (h *handle) SyncRange(off, n int64) error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	err := h.step("syncrange")
+	h.node.sync(int(off-off%pageSize), int(off+n), err != nil)
+	return err
+}
+
+func (h *handle) Close() error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	h.closed = true
+	h.node.mapped = false
+	return nil
+}
+
+// grow makes a size durable.
+func (n *inode) grow(size int) {
+	if size <= len(n.disk) {
+		return
+	}
+	disk := make([]byte, size)
+	copy(disk, n.disk)
+	n.disk = disk
+}
+
+// sync copies [from, to) to the disk. Bytes behind the durable size get lost with it. Only the
+// range is read: behind it the writer may be at work.
+func (n *inode) sync(from, to int, failed bool) {
+	for at := from; at < to; at += pageSize {
+		end := min(at+pageSize, to)
+		page := n.mem[at:end]
+		if failed {
+			if n.lost == nil {
+				n.lost = map[int][]byte{}
+			}
+			lost := make([]byte, pageSize)
+			copy(lost, page)
+			n.lost[at/pageSize] = lost
+			continue
+		}
+		if old := n.lost[at/pageSize]; old != nil {
+			if slices.Equal(old[:len(page)], page) {
+				continue
+			}
+			delete(n.lost, at/pageSize)
+		}
+		if at < len(n.disk) {
+			copy(n.disk[at:min(end, len(n.disk))], page)
+		}
+	}
+}
