@@ -36,9 +36,13 @@ type Config struct {
 	Keep bool
 	// Flags are further server flags.
 	Flags []string
-	// Hold and Quiet are the nemesis's (its defaults).
+	// Hold, Quiet and LeaderShare are the nemesis's (its defaults).
 	Hold, Quiet [2]time.Duration
-	Logf        func(format string, args ...any)
+	LeaderShare float64
+	// Do takes the nemesis's place: what it does to the cluster happens under load, which ends when it
+	// returns. It leaves all nodes running and healed. Time and Faults are not used then.
+	Do   func(ctx context.Context, c *cluster.Cluster, rec *history.Recorder) error
+	Logf func(format string, args ...any)
 }
 
 // DefaultFlags make a short run meet what a long one would: segments roll, snapshots are taken, the
@@ -171,12 +175,21 @@ func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.
 		return err
 	}
 	watch := WatchLeader(c)
-	cfg.Logf("load for %v, seed %d", cfg.Time, cfg.Seed)
-	lctx, cancel := context.WithTimeout(ctx, cfg.Time)
+	lctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	struck := make(chan error, 1)
 	go func() {
-		struck <- nemesis.Run(lctx, c, rec, nemesis.Config{Faults: faults, Seed: cfg.Seed, Hold: cfg.Hold, Quiet: cfg.Quiet, Logf: cfg.Logf})
+		defer cancel()
+		if cfg.Do != nil {
+			struck <- cfg.Do(ctx, c, rec)
+			return
+		}
+		cfg.Logf("load for %v, seed %d", cfg.Time, cfg.Seed)
+		tctx, stop := context.WithTimeout(lctx, cfg.Time)
+		defer stop()
+		err := nemesis.Run(tctx, c, rec, nemesis.Config{Faults: faults, Seed: cfg.Seed, Hold: cfg.Hold, Quiet: cfg.Quiet, LeaderShare: cfg.LeaderShare, Logf: cfg.Logf})
+		<-tctx.Done() // without a nemesis, or after its failure, the load has its time all the same
+		struck <- err
 	}()
 	err := w.Produce(lctx)
 	cancel()
