@@ -27,6 +27,13 @@ func (g *gapMeter) acknowledged(now int64) {
 	g.last = max(g.last, now)
 }
 
+// close counts the gap that is still open, and returns the longest.
+func (g *gapMeter) close(now int64) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Duration(max(g.longest, now-g.last))
+}
+
 func (g *gapMeter) reset(now int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -64,8 +71,7 @@ func (m *meter) measure(ctx context.Context, d time.Duration, done <-chan struct
 	m.b.gap.reset(m.begin)
 	m.follow(ctx, d, done, "")
 	m.end = m.b.now()
-	m.b.gap.acknowledged(m.end) // the last gap may still be open
-	m.gap = time.Duration(m.b.gap.longest)
+	m.gap = m.b.gap.close(m.end)
 }
 
 // follow gathers each second, and prints a line for it.
