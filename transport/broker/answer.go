@@ -22,24 +22,28 @@ const (
 type refusal struct {
 	code   int32
 	remark string
+	cause  error // of another package, nil for a check of our own
 }
 
 func refuse(code int32, format string, args ...any) *refusal {
-	return &refusal{code, fmt.Sprintf(format, args...)}
+	return &refusal{code: code, remark: fmt.Sprintf(format, args...)}
 }
 
 // refusalOf is the one place where errors of other packages become response codes. limit is the
 // largest body (for MESSAGE_ILLEGAL).
-func refusalOf(err error, limit int) *refusal {
+func refusalOf(err error, limit int) (f *refusal) {
 	switch {
 	case errors.Is(err, raftnode.ErrBusy):
-		return &refusal{remoting.ResponseSystemBusy, remarkRejected}
+		f = refuse(remoting.ResponseSystemBusy, remarkRejected)
 	case errors.Is(err, raftnode.ErrTooLarge):
-		return messageIllegal(limit)
+		f = messageIllegal(limit)
 	case errors.Is(err, raftnode.ErrNotLeader), errors.Is(err, raftnode.ErrLeadershipLost), errors.Is(err, raftnode.ErrClosed):
-		return refuse(remoting.ResponseServiceNotAvailable, "service not available now. %v", err)
+		f = refuse(remoting.ResponseServiceNotAvailable, "service not available now. %v", err)
+	default:
+		f = refuse(remoting.ResponseServiceNotAvailable, "service not available now. The command failed on this node: %v", err)
 	}
-	return refuse(remoting.ResponseServiceNotAvailable, "service not available now. The command failed on this node: %v", err)
+	f.cause = err
+	return f
 }
 
 func messageIllegal(limit int) *refusal {

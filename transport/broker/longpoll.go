@@ -69,7 +69,7 @@ func (l *pollList) init(b *Broker) {
 // park puts p into the list, or answers it when that is not possible.
 func (l *pollList) park(p *pull) {
 	if l.parked.Load() >= int64(l.b.cfg.MaxHeldPulls) {
-		p.refuse(&refusal{remoting.ResponseSystemBusy, remarkOverload})
+		p.refuse(refuse(remoting.ResponseSystemBusy, remarkOverload))
 		return
 	}
 	p.keep()

@@ -124,7 +124,7 @@ func (p *pull) checkCarried() *refusal {
 	}
 	match, err := p.b.filters.tag(p.h.Subscription)
 	if err != nil {
-		return &refusal{remoting.ResponseSubscriptionParseFailed, "parse the consumer's subscription failed"}
+		return refuse(remoting.ResponseSubscriptionParseFailed, "parse the consumer's subscription failed")
 	}
 	p.match = match
 	return nil
@@ -135,13 +135,13 @@ func (p *pull) checkHeartbeat(broadcastEnabled bool) *refusal {
 	sub, online, broadcasting := p.b.cfg.Groups.Lookup(p.h.ConsumerGroup, p.h.Topic)
 	switch {
 	case !online:
-		return &refusal{remoting.ResponseSubscriptionNotExist, "the consumer's group info not exist" + faqHint}
+		return refuse(remoting.ResponseSubscriptionNotExist, "the consumer's group info not exist%s", faqHint)
 	case broadcasting && !broadcastEnabled:
 		return refuse(remoting.ResponseNoPermission, "the consumer group[%s] can not consume by broadcast way", p.h.ConsumerGroup)
 	case sub == nil:
-		return &refusal{remoting.ResponseSubscriptionNotExist, "the consumer's subscription not exist" + faqHint}
+		return refuse(remoting.ResponseSubscriptionNotExist, "the consumer's subscription not exist%s", faqHint)
 	case sub.Version < p.h.SubVersion:
-		return &refusal{remoting.ResponseSubscriptionNotLatest, "the consumer's subscription not latest"}
+		return refuse(remoting.ResponseSubscriptionNotLatest, "the consumer's subscription not latest")
 	case !isTag(sub.ExpressionType):
 		return noFilter(sub.ExpressionType)
 	}

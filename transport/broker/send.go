@@ -52,6 +52,9 @@ func (b *Broker) send(r transport.Responder, cmd *remoting.Command) bool {
 	p.r = r
 	if f := p.prepare(cmd); f != nil {
 		p.free()
+		if errors.Is(f.cause, raftnode.ErrNotLeader) {
+			return false // a topic could not be proposed
+		}
 		b.replySend(r, f)
 		return true
 	}

@@ -38,11 +38,11 @@ func checkTopicName[T string | []byte](name T) *refusal {
 	}
 	switch {
 	case blank:
-		return &refusal{remoting.ResponseSystemError, "The specified topic is blank."}
+		return refuse(remoting.ResponseSystemError, "The specified topic is blank.")
 	case !legal:
-		return &refusal{remoting.ResponseSystemError, "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"}
+		return refuse(remoting.ResponseSystemError, "%s", "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$")
 	case len(name) > record.MaxTopicLen:
-		return &refusal{remoting.ResponseSystemError, "The specified topic is longer than topic max length."}
+		return refuse(remoting.ResponseSystemError, "The specified topic is longer than topic max length.")
 	}
 	return nil
 }
