@@ -123,7 +123,6 @@ type reference struct {
 	bytes    []byte
 	ends     map[int64]uint64 // every end of an entry → index
 	position string
-	ops      int
 }
 
 func crashConfig(f *faultfile.FS) Config {
@@ -172,8 +171,20 @@ func checkImage(f *faultfile.FS, h *history, ref *reference, steps []step, rng *
 	if err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
-	defer l.Close()
 	index, _, end := l.Recovered()
+	if rng.IntN(2) == 0 {
+		// What was recovered is durable, also when only a killed process had written it.
+		f.CutAt(f.Ops())
+		_ = l.Close() // cannot flush
+		f = f.Crash(faultfile.LoseAll, rng)
+		if l, err = Open(crashConfig(f)); err != nil {
+			return fmt.Errorf("recovery of the recovered: %w", err)
+		}
+		if _, _, again := l.Recovered(); again != end || l.FlushedTo() != end {
+			return fmt.Errorf("recovered up to %d, then up to %d, flushed %d", end, again, l.FlushedTo())
+		}
+	}
+	defer l.Close()
 	switch wantIndex, whole := ref.ends[end]; {
 	case !whole:
 		return fmt.Errorf("log ends at %d, inside an entry", end)

@@ -185,8 +185,9 @@ func (l *Log) cut(p Point, end tail, why error) error {
 		return fmt.Errorf("commitlog: cut: %w", err)
 	}
 	// What a killed process wrote is in the page cache, not on disk.
-	l.log.SetFlushed(p.LogEnd)
-	l.journal.SetFlushed(p.JournalEnd)
+	if err := errors.Join(l.log.SetFlushed(p.LogEnd), l.journal.SetFlushed(p.JournalEnd)); err != nil {
+		return fmt.Errorf("commitlog: %w", err)
+	}
 	_, err := l.Flush(0)
 	return err
 }

@@ -14,6 +14,7 @@ package faultfile
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"path"
 	"slices"
@@ -238,12 +239,7 @@ func (f *FS) SyncDir(dir string) error {
 		return err
 	}
 	for _, op := range f.pending[dir] {
-		applyTo(f.disk, op)
-		for _, c := range op {
-			if c.sized {
-				c.node.grow(c.size) // the directory's journal has it too
-			}
-		}
+		applyTo(f.disk, op) // entries only: a size needs the file's own sync
 	}
 	delete(f.pending, dir)
 	return nil
@@ -324,7 +320,7 @@ type Loss uint8
 
 // Choices of Crash.
 const (
-	LoseNothing Loss = iota // the process was killed, the machine lives
+	LoseNothing Loss = iota // the process was killed, the machine lives: a later power cut may still lose it
 	LoseAll                 // nothing that was not synced is there
 	LoseSome                // each entry and page by chance, pages torn too
 )
@@ -336,6 +332,10 @@ func (f *FS) Crash(loss Loss, rng *rand.Rand) *FS {
 	next := New()
 	for d := range f.dirs {
 		next.dirs[d] = true
+	}
+	if loss == LoseNothing {
+		f.copyTo(next)
+		return next
 	}
 	names, sizes := f.names(loss, rng)
 	paths := make([]string, 0, len(names))
@@ -349,6 +349,34 @@ func (f *FS) Crash(loss Loss, rng *rand.Rand) *FS {
 		next.seen[p], next.disk[p] = node, node
 	}
 	return next
+}
+
+// copyTo gives next the same files in the same state: the page cache outlives the process.
+func (f *FS) copyTo(next *FS) {
+	copies := map[*inode]*inode{nil: nil}
+	clone := func(n *inode) *inode {
+		if c, ok := copies[n]; ok {
+			return c
+		}
+		c := &inode{mem: slices.Clone(n.mem), disk: slices.Clone(n.disk), lost: maps.Clone(n.lost)}
+		copies[n] = c
+		return c
+	}
+	for p, n := range f.seen {
+		next.seen[p] = clone(n)
+	}
+	for p, n := range f.disk {
+		next.disk[p] = clone(n)
+	}
+	for d, ops := range f.pending {
+		for _, op := range ops {
+			op = slices.Clone(op)
+			for i := range op {
+				op[i].node = clone(op[i].node)
+			}
+			next.pending[d] = append(next.pending[d], op)
+		}
+	}
 }
 
 // names returns the entries that are found, and the sizes that their folder's changes gave them.
@@ -385,10 +413,7 @@ func (f *FS) names(loss Loss, rng *rand.Rand) (names map[string]*inode, sizes ma
 
 // image is the content that is found.
 func (n *inode) image(loss Loss, size int, rng *rand.Rand) []byte {
-	switch loss {
-	case LoseNothing:
-		return slices.Clone(n.mem)
-	case LoseAll:
+	if loss == LoseAll {
 		return slices.Clone(n.disk)
 	}
 	b := make([]byte, size)

@@ -1,6 +1,7 @@
 package faultfile
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -68,6 +69,18 @@ func (h *handle) Map(size int64, _ bool) ([]byte, error) {
 	return h.node.mem[:size:size], nil
 }
 
+func (h *handle) Dirty(off, n int64) error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if err := h.step("dirty"); err != nil {
+		return err
+	}
+	for at := off / pageSize; at*pageSize < off+n; at++ {
+		delete(h.node.lost, int(at))
+	}
+	return nil
+}
+
 func (h *handle) Sync() error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
@@ -76,7 +89,7 @@ func (h *handle) Sync() error {
 	if err == nil {
 		h.node.grow(len(h.node.mem))
 	}
-	h.node.sync(0, len(h.node.mem), err != nil)
+	h.node.sync(0, len(h.node.mem), err)
 	return err
 }
 
@@ -84,7 +97,7 @@ func (h *handle) SyncRange(off, n int64) error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
 	err := h.step("syncrange")
-	h.node.sync(int(off-off%pageSize), int(off+n), err != nil)
+	h.node.sync(int(off-off%pageSize), int(off+n), err)
 	return err
 }
 
@@ -108,11 +121,14 @@ func (n *inode) grow(size int) {
 
 // sync copies [from, to) to the disk. Bytes behind the durable size get lost with it. Only the
 // range is read: behind it the writer may be at work.
-func (n *inode) sync(from, to int, failed bool) {
+func (n *inode) sync(from, to int, err error) {
+	if errors.Is(err, ErrPowerCut) {
+		return
+	}
 	for at := from; at < to; at += pageSize {
 		end := min(at+pageSize, to)
 		page := n.mem[at:end]
-		if failed {
+		if err != nil {
 			if n.lost == nil {
 				n.lost = map[int][]byte{}
 			}

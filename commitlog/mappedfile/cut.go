@@ -75,10 +75,30 @@ func (q *Queue) setFiles(files []*File) {
 	q.files.Store(&files)
 }
 
-// SetFlushed moves the flushed end back to off: what is behind it was found, not written, and
-// the next Flush shall take it in. Recovery only.
-func (q *Queue) SetFlushed(off int64) {
-	q.flushed.Store(max(q.minOffset.Load(), min(off, q.flushed.Load())))
+// SetFlushed moves the flushed end back to off: what is behind it was found in the page cache, not
+// written by this process, so the next Flush takes it in. Its pages are made dirty first: the
+// process before may have stopped because a sync had failed, and the kernel then calls pages clean
+// that are not on disk (F33). Recovery only.
+func (q *Queue) SetFlushed(off int64) error {
+	if err := q.writable(); err != nil {
+		return err
+	}
+	off = max(q.minOffset.Load(), min(off, q.flushed.Load()))
+	end := q.readable.Load()
+	for _, f := range q.list() {
+		start, to := max(off, f.from), min(end, f.from+q.o.FileSize)
+		if start >= to {
+			continue
+		}
+		if err := q.allocate(f, to-f.from); err != nil {
+			return err
+		}
+		if err := f.handle.Dirty(start-f.from, to-start); err != nil {
+			return fmt.Errorf("%s: %w", f.path, err)
+		}
+	}
+	q.flushed.Store(off)
+	return nil
 }
 
 // SetMinOffset says that readable bytes begin at off, inside the first file, as after Reset.

@@ -1,5 +1,7 @@
 package mappedfile
 
+import "slices"
+
 // extend returns the file of off, making every file up to it that is missing.
 func (q *Queue) extend(off int64) (*File, error) {
 	for {
@@ -66,16 +68,9 @@ func (q *Queue) Prepare() error {
 	if err != nil || f == nil {
 		return err
 	}
-	// The writer may have taken f by now; its views keep it mapped, and so does ours.
-	defer f.release()
-	if err := f.handle.Sync(); err != nil {
-		return q.fail(err)
-	}
-	if err := q.fs.SyncDir(q.o.Dir); err != nil {
-		return q.fail(err)
-	}
-	f.named.Store(true)
-	return nil
+	defer f.release() // the writer may have taken f by now, and retention removed it
+	// Those before it as well: a file must not be on disk without its predecessor.
+	return q.nameFiles(append(slices.Clone(q.list()), f))
 }
 
 // prepareFile returns a new prepared file with a reference for the caller, or nil if there is one.

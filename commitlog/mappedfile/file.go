@@ -59,8 +59,7 @@ func (q *Queue) openFile(from int64, recreate bool) (*File, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	f.refs.Store(1)
-	f.named.Store(!recreate)
+	f.refs.Store(1) // not named: a process that was killed may have made it and synced nothing
 	return f, nil
 }
 

@@ -16,7 +16,7 @@ func (q *Queue) Flush(leastPages int) (int64, error) {
 		return from, err
 	}
 	end := q.readable.Load()
-	if end <= from && !(leastPages == 0 && q.entriesDirty.Load()) {
+	if end <= from {
 		return from, nil
 	}
 	sameFile := from/q.o.FileSize == end/q.o.FileSize
@@ -41,26 +41,10 @@ func (q *Queue) Flush(leastPages int) (int64, error) {
 // (Named-Before-Durable), then the bytes.
 func (q *Queue) flushRange(off, end int64) error {
 	files := q.list()
-	entries := q.entriesDirty.Swap(false)
-	for _, f := range files {
-		if !f.named.Load() {
-			if !f.acquire() {
-				continue // removed meanwhile
-			}
-			err := f.handle.Sync()
-			f.release()
-			if err != nil {
-				return err
-			}
-		}
-	}
-	if entries {
-		if err := q.fs.SyncDir(q.o.Dir); err != nil {
-			return err
-		}
+	if err := q.nameFiles(files); err != nil {
+		return err
 	}
 	for _, f := range files {
-		f.named.Store(true)
 		to := min(end, f.from+q.o.FileSize)
 		start := max(off, f.from)
 		if start >= to || !f.acquire() {
@@ -71,6 +55,32 @@ func (q *Queue) flushRange(off, end int64) error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// nameFiles makes size and directory entry of files durable. One at a time: who finds the work
+// done must not find it half done.
+func (q *Queue) nameFiles(files []*File) error {
+	q.nameMu.Lock()
+	defer q.nameMu.Unlock()
+	for _, f := range files {
+		if f.named.Load() || !f.acquire() { // removed meanwhile
+			continue
+		}
+		err := f.handle.Sync()
+		f.release()
+		if err != nil {
+			return q.fail(err)
+		}
+	}
+	if q.entriesDirty.Swap(false) {
+		if err := q.fs.SyncDir(q.o.Dir); err != nil {
+			return q.fail(err)
+		}
+	}
+	for _, f := range files {
+		f.named.Store(true)
 	}
 	return nil
 }

@@ -43,6 +43,9 @@ type Handle interface {
 	Zero(off, n int64) error
 	// Map maps the first size bytes; once per handle.
 	Map(size int64, random bool) ([]byte, error)
+	// Dirty marks mapped bytes [off, off+n) as to be written by the next sync, though they are not
+	// changed: after a failed sync the kernel may call pages clean that never reached the disk.
+	Dirty(off, n int64) error
 	// Sync makes content and size of the whole file durable.
 	Sync() error
 	// SyncRange makes mapped bytes [off, off+n) durable.

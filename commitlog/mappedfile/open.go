@@ -63,7 +63,7 @@ func Open(o Options) (*Queue, error) {
 		q.readable.Store(end)
 		q.flushed.Store(end)
 	}
-	q.entriesDirty.Store(firstEmpty < len(entries))
+	q.entriesDirty.Store(len(entries) > 0)
 	return q, nil
 }
 

@@ -173,6 +173,19 @@ func (h *osHandle) Map(size int64, random bool) ([]byte, error) {
 	return data, nil
 }
 
+// Dirty copies each page over itself.
+func (h *osHandle) Dirty(off, n int64) error {
+	return Guard(func() error {
+		var page [PageSize]byte
+		for b := h.data[off : off+n]; len(b) > 0; {
+			k := copy(page[:], b)
+			copy(b, page[:k])
+			b = b[k:]
+		}
+		return nil
+	})
+}
+
 func (h *osHandle) Sync() error { return h.file.Sync() }
 
 // SyncRange is msync(MS_SYNC) of the pages that hold the range. DESIGN.md says what we rely on.

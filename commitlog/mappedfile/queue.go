@@ -33,6 +33,7 @@ type Queue struct {
 	prepared atomic.Pointer[File] // made ahead, not yet in files
 
 	flushMu      sync.Mutex   // serialises Flush; taken before makeMu, that before filesMu
+	nameMu       sync.Mutex   // serialises nameFiles
 	removeMu     sync.Mutex   // serialises DeleteBefore
 	entriesDirty atomic.Bool  // the folder has entries that are not durable
 	poison       atomic.Value // of error: the first failed sync
