@@ -99,7 +99,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(cfg.DataDir, "raft"), 2, d.Logger.Named("raft.snapshot"))
+	files, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(cfg.DataDir, "raft"), 2, raftnode.QuietLogger(d.Logger.Named("raft")))
 	if err != nil {
 		return nil, fmt.Errorf("open snapshots in %s: %w", cfg.DataDir, err)
 	}
@@ -107,7 +107,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--raft-address %s: %w", cfg.RaftAddress, err)
 	}
-	g.trans = raftnode.NewTransport(g.stream, d.Logger.Named("raft.net"))
+	g.trans = raftnode.NewTransport(g.stream, raftnode.QuietLogger(d.Logger.Named("raft")))
 	undo = append(undo, g.trans.Close, g.stream.Close)
 
 	snapshots, err := fsm.NewSnapshotStore(files, filepath.Join(cfg.DataDir, "raft", "staging"), g.store, d.Logger.Named("fsm"))

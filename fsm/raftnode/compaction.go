@@ -37,8 +37,12 @@ func (n *Node) Snapshot() error {
 	if err := n.raft.ReloadConfig(rc); err != nil {
 		return fmt.Errorf("raftnode: set trailing logs to %d: %w", rc.TrailingLogs, err)
 	}
-	if err := n.raft.Snapshot().Error(); err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+	began := n.cfg.Now()
+	if err := n.raft.Snapshot().Error(); errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("raftnode: snapshot: %w", err)
 	}
+	n.cfg.Logger.Debug("snapshot taken and raft log compacted", "index", n.Indexes().Snapshot, "took", n.cfg.Now().Sub(began))
 	return nil
 }

@@ -130,7 +130,7 @@ func (c *Config) validate() error {
 func (c *Config) raftConfig() *raft.Config {
 	r := raft.DefaultConfig()
 	r.LocalID = serverID(c.NodeID, c.Incarnation)
-	r.Logger = c.Logger
+	r.Logger = quietLoggerAt(c.Logger, c.Now)
 	r.HeartbeatTimeout = c.HeartbeatTimeout
 	r.ElectionTimeout = c.ElectionTimeout
 	r.LeaderLeaseTimeout = c.LeaseTimeout

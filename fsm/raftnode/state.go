@@ -80,6 +80,7 @@ func (n *Node) publish(s State) {
 		return
 	}
 	s.Since = n.cfg.Now()
+	n.tell(old, &s)
 	if !s.Ready {
 		n.proposer.stopAccepting(ErrNotLeader)
 	}
@@ -89,6 +90,20 @@ func (n *Node) publish(s State) {
 	}
 	for _, f := range n.watchers {
 		f(s)
+	}
+}
+
+// tell logs a change of leadership, one line an event.
+func (n *Node) tell(old, s *State) {
+	switch {
+	case s.Ready:
+		n.cfg.Logger.Info("this node leads and takes writes", "term", s.Term)
+	case old.Role == Leader && s.Role != Leader && s.Role != Stopped:
+		n.cfg.Logger.Info("this node leads no more", "term", s.Term, "leader", s.LeaderID)
+	case s.Role == Follower && s.LeaderID != "" && s.LeaderID != old.LeaderID:
+		n.cfg.Logger.Info("following a new leader", "leader", s.LeaderID, "term", s.Term)
+	case s.LeaderID == "" && old.LeaderID != "" && s.Role != Stopped:
+		n.cfg.Logger.Info("the leader is lost, an election follows", "leader", old.LeaderID, "term", s.Term)
 	}
 }
 
