@@ -112,7 +112,7 @@ func (q *quick) open() error {
 	}
 	q.load = workload.NewQueue(q.cluster, q.rec, workload.Config{
 		Topic: quickTopic, Queues: q.cfg.Queues, Producers: q.cfg.Senders, Groups: 1, Consumers: 2, Rate: -1,
-		BodySize: q.cfg.BodySize, Messages: q.cfg.Messages,
+		BodySize: q.cfg.BodySize, Messages: q.cfg.Messages, Client: workload.Stock,
 	})
 	return nil
 }

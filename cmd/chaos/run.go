@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,8 +40,8 @@ order, an offset holds one value, and all logs are equal. History, logs and data
 				return fmt.Errorf("--nemesis: %w", err)
 			}
 			cfg.Workload.Client = workload.Client(client)
-			if cfg.Workload.Client != workload.Stock && cfg.Workload.Client != workload.Raw {
-				return fmt.Errorf("--client %s: allowed are stock and raw", client)
+			if !slices.Contains([]workload.Client{workload.Stock, workload.Raw, workload.Mixed}, cfg.Workload.Client) {
+				return fmt.Errorf("--client %s: allowed are stock, raw and mixed", client)
 			}
 			if !cmd.Flags().Changed("seed") {
 				cfg.Seed = rand.Uint64N(1_000_000)
@@ -83,7 +84,7 @@ order, an offset holds one value, and all logs are equal. History, logs and data
 	f.IntVar(&cfg.Nodes, "nodes", 3, "`number` of nodes")
 	f.Uint64Var(&cfg.Seed, "seed", 0, "`number` that repeats a run's plan (default random)")
 	f.Float64Var(&cfg.Workload.Rate, "rate", 2000, "messages per `second`; negative for no limit")
-	f.StringVar(&client, "client", string(workload.Stock), "`library`: stock (Apache's Go client) or raw (plain protocol, looks for the leader at once)")
+	f.StringVar(&client, "client", string(workload.Mixed), "`library`: stock (Apache's Go client), raw (plain protocol, looks for the leader at once), or mixed")
 	f.IntVar(&cfg.Workload.Producers, "producers", 8, "`number` of producers")
 	f.IntVar(&cfg.Workload.Consumers, "consumers", 2, "`number` of consumers in each of two groups")
 	f.StringVar(&cfg.Dir, "dir", "", "`folder` for data, logs and history (default a temporary one)")

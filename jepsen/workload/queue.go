@@ -23,7 +23,7 @@ type Config struct {
 	Rate      float64 // messages per second of all producers together (2000); negative: no limit
 	BodySize  int     // bytes (256)
 	Messages  int     // to send in all; 0 for as many as the time allows
-	Client    Client  // (stock)
+	Client    Client  // (mixed)
 	// Grace is how long a send that has begun goes on trying when the load ends (50 s: a stock client
 	// may need 30 to hear of a new leader).
 	Grace time.Duration
@@ -47,7 +47,7 @@ func (c *Config) fillIn() {
 		c.Rate = 2000
 	}
 	if c.Client == "" {
-		c.Client = Stock
+		c.Client = Mixed
 	}
 	if c.Grace == 0 {
 		c.Grace = 50 * time.Second
@@ -94,9 +94,9 @@ func (w *Queue) SetUp(ctx context.Context) error {
 	if err := CreateTopic(ctx, addrs, w.cfg.Topic, w.cfg.Queues); err != nil {
 		return err
 	}
-	for _, group := range w.groups {
+	for g := range w.groups {
 		for i := range w.cfg.Consumers {
-			c, err := w.newConsumer(addrs, group, i)
+			c, err := w.newConsumer(addrs, g, i)
 			if err != nil {
 				return errors.Join(err, ctx.Err())
 			}
@@ -106,10 +106,16 @@ func (w *Queue) SetUp(ctx context.Context) error {
 	return nil
 }
 
-func (w *Queue) newConsumer(addrs []string, group string, i int) (Consumer, error) {
+// stock tells whether the i-th of some clients is a stock one.
+func (w *Queue) stock(i int) bool {
+	return w.cfg.Client == Stock || w.cfg.Client == Mixed && i%2 == 0
+}
+
+func (w *Queue) newConsumer(addrs []string, g, i int) (Consumer, error) {
+	group := w.groups[g]
 	name := fmt.Sprintf("%s-c%d", group, i+1)
 	deliver := func(d Delivery) { w.deliver(name, group, d) }
-	if w.cfg.Client == Stock {
+	if w.stock(g) {
 		return NewStockConsumer(addrs, name, group, w.cfg.Topic, deliver)
 	}
 	var queues []int32
@@ -152,7 +158,7 @@ func (w *Queue) Produce(ctx context.Context) error {
 
 func (w *Queue) newSender(i int) (Sender, error) {
 	name := fmt.Sprintf("%s-p%d", w.cfg.Topic, i+1)
-	if w.cfg.Client == Stock {
+	if w.stock(i) {
 		return NewStockSender(w.cluster.ClientAddrs(), name, w.cfg.Topic)
 	}
 	return NewRawSender(w.cluster.ClientAddrs(), name, w.cfg.Topic, int32(i%w.cfg.Queues)), nil

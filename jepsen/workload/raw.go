@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	rawSendTimeout = 3 * time.Second
+	rawSendTimeout = 1500 * time.Millisecond
 	rawPullSuspend = 2 * time.Second
 	rawPullTimeout = 5 * time.Second
 	rawCommitEvery = time.Second

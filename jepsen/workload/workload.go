@@ -19,10 +19,12 @@ import (
 // Client says which client library a workload uses.
 type Client string
 
-// The two clients.
+// The clients. Stock producers are silent for up to 30 s after each change of leader, so a run
+// of stock clients alone puts little load on a cluster that is hurt often.
 const (
 	Stock Client = "stock" // apache/rocketmq-client-go
-	Raw   Client = "raw"   // transport/client
+	Raw   Client = "raw"   // transport/client; looks for the leader at once
+	Mixed Client = "mixed" // every other producer and every other group's consumers are stock
 )
 
 // ErrRefused: a send was certainly not stored. Any other error of a send leaves that open.
