@@ -86,6 +86,10 @@ func (l *Log) open() error {
 // before anything else, so that a lost journal folder is never taken for a torn tail.
 func (l *Log) loadPoint() (Point, error) {
 	p, err := readPoint(&l.cfg)
+	if err == nil {
+		// A process that was killed between rename and sync left the name in the cache only.
+		return p, l.cfg.FS.SyncDir(l.cfg.JournalDir)
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return p, err
 	}

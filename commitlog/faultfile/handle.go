@@ -93,6 +93,16 @@ func (h *handle) Sync() error {
 	return err
 }
 
+func (h *handle) SyncSize() error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if err := h.step("syncsize"); err != nil {
+		return err
+	}
+	h.node.grow(len(h.node.mem))
+	return nil
+}
+
 func (h *handle) SyncRange(off, n int64) error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()

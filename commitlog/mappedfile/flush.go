@@ -68,7 +68,7 @@ func (q *Queue) nameFiles(files []*File) error {
 		if f.named.Load() || !f.acquire() { // removed meanwhile
 			continue
 		}
-		err := f.handle.Sync()
+		err := f.handle.SyncSize()
 		f.release()
 		if err != nil {
 			return q.fail(err)

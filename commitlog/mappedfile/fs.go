@@ -7,7 +7,7 @@ var ErrUnsupported = errors.New("mappedfile: fallocate not supported")
 
 // FS is what a queue needs of a file system. It exists so that faultfile can fail any
 // operation and cut the power; the real one is OS. Paths are those given by the caller.
-// Nothing but Handle.Sync, Handle.SyncRange, SyncDir and WriteFile waits for the disk, and nothing is
+// Nothing but Handle.Sync, SyncSize, SyncRange, FS.SyncDir and WriteFile waits for the disk, and nothing is
 // durable without them.
 type FS interface {
 	MkdirAll(dir string) error
@@ -46,8 +46,10 @@ type Handle interface {
 	// Dirty marks mapped bytes [off, off+n) as to be written by the next sync, though they are not
 	// changed: after a failed sync the kernel may call pages clean that never reached the disk.
 	Dirty(off, n int64) error
-	// Sync makes content and size of the whole file durable.
+	// Sync makes content and size of the whole file durable. Nobody writes meanwhile.
 	Sync() error
+	// SyncSize makes the size durable; of the content it says nothing. The writer may be at work.
+	SyncSize() error
 	// SyncRange makes mapped bytes [off, off+n) durable.
 	SyncRange(off, n int64) error
 	// Close unmaps and closes.

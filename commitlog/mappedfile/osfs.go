@@ -186,7 +186,8 @@ func (h *osHandle) Dirty(off, n int64) error {
 	})
 }
 
-func (h *osHandle) Sync() error { return h.file.Sync() }
+func (h *osHandle) Sync() error     { return h.file.Sync() }
+func (h *osHandle) SyncSize() error { return h.file.Sync() }
 
 // SyncRange is msync(MS_SYNC) of the pages that hold the range. DESIGN.md says what we rely on.
 func (h *osHandle) SyncRange(off, n int64) error {
