@@ -79,15 +79,21 @@ func (s *Set) loadAll(found []*Queue, point Point) error {
 		s.queues[key{q.topic, q.id}] = q
 		s.count.Add(1)
 		s.total.Add(q.max.Load())
+		s.firsts.Add(q.min.Load())
 	}
 	return errors.Join(errs...)
 }
 
 // compare checks the sums of the point, which a lost folder, file or range of units changes.
-func (s *Set) compare(p Point) error {
-	if units, queues := s.total.Load(), s.count.Load(); units != p.Units || queues != p.Queues {
-		return fmt.Errorf("%w: %s has %d units in %d queues, expected %d in %d below physical offset %d",
-			ErrDamaged, s.opts.Dir, units, queues, p.Units, p.Queues, p.PhyOffset)
+func (s *Set) compare(p Point, begin int64) error {
+	got := Point{PhyOffset: p.PhyOffset, Begin: begin, Units: s.total.Load(), Firsts: s.firsts.Load(), Queues: s.count.Load()}
+	want := p
+	if begin > p.Begin {
+		// Old segments went, and files of old units with them, since the point was written.
+		want.Begin, want.Firsts = got.Begin, max(got.Firsts, want.Firsts)
+	}
+	if got != want {
+		return fmt.Errorf("%w: %s has %+v, expected %+v", ErrDamaged, s.opts.Dir, got, want)
 	}
 	return nil
 }

@@ -17,14 +17,16 @@ import (
 //	4   4  version, 1
 //	8   8  sequence; the valid slot with the higher one counts
 //	16  8  physical offset
-//	24  8  units
-//	32  8  queues
-//	40  4  CRC-32C of the 40 bytes before
+//	24  8  the log's first byte
+//	32  8  units
+//	40  8  firsts
+//	48  8  queues
+//	56  4  CRC-32C of the 56 bytes before
 const (
 	pointMagic    = 0x43515054
 	pointVersion  = 1
 	pointSlotSize = 4096
-	pointSize     = 44
+	pointSize     = 60
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -91,7 +93,9 @@ func appendPoint(b []byte, sequence uint64, p Point) []byte {
 	b = binary.BigEndian.AppendUint32(b, pointVersion)
 	b = binary.BigEndian.AppendUint64(b, sequence)
 	b = binary.BigEndian.AppendUint64(b, uint64(p.PhyOffset))
+	b = binary.BigEndian.AppendUint64(b, uint64(p.Begin))
 	b = binary.BigEndian.AppendUint64(b, uint64(p.Units))
+	b = binary.BigEndian.AppendUint64(b, uint64(p.Firsts))
 	b = binary.BigEndian.AppendUint64(b, uint64(p.Queues))
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
 }
@@ -99,11 +103,14 @@ func appendPoint(b []byte, sequence uint64, p Point) []byte {
 func decodePoint(b []byte) (sequence uint64, p Point, ok bool) {
 	if len(b) < pointSize || binary.BigEndian.Uint32(b) != pointMagic ||
 		binary.BigEndian.Uint32(b[4:]) != pointVersion ||
-		binary.BigEndian.Uint32(b[40:]) != crc32.Checksum(b[:40], castagnoli) {
+		binary.BigEndian.Uint32(b[56:]) != crc32.Checksum(b[:56], castagnoli) {
 		return 0, p, false
 	}
-	p.PhyOffset = int64(binary.BigEndian.Uint64(b[16:]))
-	p.Units = int64(binary.BigEndian.Uint64(b[24:]))
-	p.Queues = int64(binary.BigEndian.Uint64(b[32:]))
-	return binary.BigEndian.Uint64(b[8:]), p, p.PhyOffset >= 0 && p.Units >= 0 && p.Queues >= 0
+	for i, field := range []*int64{&p.PhyOffset, &p.Begin, &p.Units, &p.Firsts, &p.Queues} {
+		*field = int64(binary.BigEndian.Uint64(b[16+8*i:]))
+		if *field < 0 {
+			return 0, Point{}, false
+		}
+	}
+	return binary.BigEndian.Uint64(b[8:]), p, true
 }

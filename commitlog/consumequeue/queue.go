@@ -116,18 +116,15 @@ func search(lo, hi int64, f func(int64) (bool, error)) (int64, error) {
 	return lo, nil
 }
 
-// RaiseMin moves Min to the first unit whose record begins at or after phyOffset, the log's
-// own first byte (RocketMQ's correctMinOffset). All obsolete: Min becomes Max. Units and files
-// stay. One caller at a time.
-func (q *Queue) RaiseMin(phyOffset int64) error {
-	n, err := q.Search(func(u Unit) (bool, error) { return u.PhyOffset >= phyOffset, nil })
-	if err != nil {
-		return err
+// raiseMin is Set.RaiseMin for one queue; it returns by how much Min grew.
+func (q *Queue) raiseMin(begin int64) (int64, error) {
+	n, err := q.Search(func(u Unit) (bool, error) { return u.PhyOffset >= begin, nil })
+	old := q.min.Load()
+	if err != nil || n <= old {
+		return 0, err
 	}
-	if n > q.min.Load() {
-		q.min.Store(n)
-	}
-	return nil
+	q.min.Store(n)
+	return n - old, nil
 }
 
 // openFiles opens or creates the queue's folder. Set.Flush makes a new folder durable, so

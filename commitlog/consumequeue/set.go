@@ -27,6 +27,7 @@ type Config struct {
 	// of short queues don't take a whole file each.
 	AllocateStep int64
 	Logger       hclog.Logger
+	FS           mappedfile.FS // of the queue files (the operating system's)
 }
 
 type key struct {
@@ -44,8 +45,9 @@ type Set struct {
 	mu     sync.RWMutex
 	queues map[key]*Queue
 
-	total atomic.Int64 // sum of all queues' Max
-	count atomic.Int64 // queues
+	total  atomic.Int64 // sum of all queues' Max
+	firsts atomic.Int64 // sum of all queues' Min
+	count  atomic.Int64 // queues
 
 	flushMu sync.Mutex // held through a flush
 	dirty   struct {
@@ -57,10 +59,12 @@ type Set struct {
 }
 
 // Point is a state of the set that is durable: every unit of a record that begins below
-// PhyOffset. Units and Queues let Open notice what is missing.
+// PhyOffset. The sums let Open notice what is missing.
 type Point struct {
 	PhyOffset int64
+	Begin     int64 // the log's first byte
 	Units     int64 // sum of all queues' Max
+	Firsts    int64 // sum of all queues' Min
 	Queues    int64 // queues that have units
 }
 
@@ -77,14 +81,15 @@ func (c Config) options() mappedfile.Options {
 	c.FileSize = (c.FileSize + UnitSize - 1) / UnitSize * UnitSize
 	return mappedfile.Options{
 		Dir: c.Dir, FileSize: c.FileSize, AllocateStep: min(c.AllocateStep, c.FileSize),
-		Random: true, Logger: c.Logger.Named("consumequeue"),
+		Random: true, Logger: c.Logger.Named("consumequeue"), FS: c.FS,
 	}
 }
 
-// Open opens the queues of c.Dir as of point: of each queue the units of records below
-// point.PhyOffset, the rest cut off and zeroed. ErrDamaged when files are odd or their sum is
-// not the point's: then Remove the folder and dispatch the whole log again.
-func Open(c Config, point Point) (*Set, error) {
+// Open opens the queues of c.Dir as of point: of each queue the units of records from begin,
+// the log's first byte, up to point.PhyOffset; the rest is cut off and zeroed. ErrDamaged when
+// files are odd or their sums are not the point's: then Remove the folder and dispatch the
+// whole log again.
+func Open(c Config, point Point, begin int64) (*Set, error) {
 	o := c.options()
 	s := &Set{opts: o, logger: o.Logger, queues: map[key]*Queue{}}
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
@@ -92,7 +97,10 @@ func Open(c Config, point Point) (*Set, error) {
 	}
 	err := s.load(point)
 	if err == nil {
-		err = s.compare(point)
+		err = s.RaiseMin(begin)
+	}
+	if err == nil {
+		err = s.compare(point, begin)
 	}
 	if err != nil {
 		s.mu.RLock()
@@ -113,10 +121,26 @@ func Remove(dir string) error {
 	return nil
 }
 
-// Point is the set's state for a Point whose PhyOffset is where Batch's goroutine has come to;
-// for that goroutine only. It is durable after the next Flush.
-func (s *Set) Point(phyOffset int64) Point {
-	return Point{PhyOffset: phyOffset, Units: s.total.Load(), Queues: s.count.Load()}
+// Point is the set's state when Batch's goroutine has come to phyOffset and the log begins at
+// begin; for that goroutine only. It is durable after the next Flush.
+func (s *Set) Point(phyOffset, begin int64) Point {
+	return Point{PhyOffset: phyOffset, Begin: begin, Units: s.total.Load(), Firsts: s.firsts.Load(), Queues: s.count.Load()}
+}
+
+// RaiseMin moves each queue's Min to its first unit whose record begins at or after begin, the
+// log's first byte (RocketMQ's correctMinOffset). All obsolete: Min becomes Max. Units and files
+// stay. One caller at a time.
+func (s *Set) RaiseMin(begin int64) (err error) {
+	if begin <= 0 {
+		return nil
+	}
+	s.Range(func(q *Queue) bool {
+		var n int64
+		n, err = q.raiseMin(begin)
+		s.firsts.Add(n)
+		return err == nil
+	})
+	return err
 }
 
 // Queue finds a queue, nil when it has never had a unit. It does not allocate.
@@ -187,6 +211,7 @@ func (s *Set) touch(q *Queue, made bool) {
 	defer s.dirty.Unlock()
 	if made {
 		s.count.Add(1)
+		s.firsts.Add(q.min.Load())
 		s.dirty.made = append(s.dirty.made, q)
 	}
 	if !q.dirty.Swap(true) {
@@ -265,6 +290,7 @@ func (s *Set) Clear() error {
 	s.dirty.queues, s.dirty.made = nil, nil
 	s.dirty.Unlock()
 	s.total.Store(0)
+	s.firsts.Store(0)
 	s.count.Store(0)
 	var errs []error
 	for _, q := range old {

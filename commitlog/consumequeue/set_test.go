@@ -40,7 +40,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) open(p Point) {
 	w.t.Helper()
-	s, err := Open(testConfig(w.dir), p)
+	s, err := Open(testConfig(w.dir), p, 0)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func (w *world) check() {
 		}
 		total += int64(len(want))
 	}
-	if p := w.set.Point(w.phy); p.Units != total || p.Queues != int64(len(w.want)) {
+	if p := w.set.Point(w.phy, 0); p.Units != total || p.Queues != int64(len(w.want)) {
 		w.t.Fatalf("point %+v, want %d units", p, total)
 	}
 }
@@ -241,7 +241,7 @@ func TestReopen(t *testing.T) {
 		}
 		w.check()
 		if rnd.IntN(2) == 0 {
-			point = w.set.Point(w.phy)
+			point = w.set.Point(w.phy, 0)
 			if err := w.set.Flush(); err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +262,7 @@ func TestCutIsZeroed(t *testing.T) {
 		w.add("A", 0, 1)
 	}
 	w.write()
-	point := w.set.Point(w.phy)
+	point := w.set.Point(w.phy, 0)
 	for range 90 {
 		w.add("A", 0, 1)
 	}
@@ -300,7 +300,7 @@ func TestFirstUnitInTheMiddle(t *testing.T) {
 		}
 	}
 	w.write()
-	point := w.set.Point(6000)
+	point := w.set.Point(6000, 0)
 	for range 2 {
 		q := w.set.QueueOf("A", 0)
 		if q.Min() != first || q.Max() != first+60 {
@@ -327,7 +327,7 @@ func TestFirstUnitInTheMiddle(t *testing.T) {
 	}
 	q := w.set.QueueOf("A", 0)
 	for _, c := range []struct{ phy, min int64 }{{0, first}, {50, first + 1}, {4000, first + 40}, {1 << 40, first + 60}} {
-		if err := q.RaiseMin(c.phy); err != nil || q.Min() != c.min {
+		if err := w.set.RaiseMin(c.phy); err != nil || q.Min() != c.min || w.set.Point(0, 0).Firsts != c.min {
 			t.Fatalf("log begins at %d: min %d %v, want %d", c.phy, q.Min(), err, c.min)
 		}
 	}
@@ -350,11 +350,13 @@ func TestDamage(t *testing.T) {
 		}
 		return b
 	}
+	first := fmt.Sprintf("%020d", 0)
 	second := fmt.Sprintf("%020d", testFileSize)
 	third := fmt.Sprintf("%020d", 2*testFileSize)
 	for name, harm := range map[string]func(dir string) error{
 		"folder deleted":      func(dir string) error { return os.RemoveAll(dir) },
 		"topic deleted":       func(dir string) error { return os.RemoveAll(filepath.Dir(dir)) },
+		"first file deleted":  func(dir string) error { return os.Remove(filepath.Join(dir, first)) },
 		"last file deleted":   func(dir string) error { return os.Remove(filepath.Join(dir, third)) },
 		"middle file deleted": func(dir string) error { return os.Remove(filepath.Join(dir, second)) },
 		"last file empty":     func(dir string) error { return os.Truncate(filepath.Join(dir, third), 0) },
@@ -372,12 +374,12 @@ func TestDamage(t *testing.T) {
 				w.add([]string{"A", "B"}[i%2], 0, int64(i))
 			}
 			w.write()
-			point := w.set.Point(w.phy)
+			point := w.set.Point(w.phy, 0)
 			w.set.Close()
 			if err := harm(filepath.Join(w.dir, "A", "0")); err != nil {
 				t.Fatal(err)
 			}
-			if s, err := Open(testConfig(w.dir), point); !errors.Is(err, ErrDamaged) {
+			if s, err := Open(testConfig(w.dir), point, 0); !errors.Is(err, ErrDamaged) {
 				if err == nil {
 					s.Close()
 				}
@@ -400,7 +402,7 @@ func TestForeignNames(t *testing.T) {
 	w := newWorld(t)
 	w.add("A", 0, 1)
 	w.write()
-	point := w.set.Point(w.phy)
+	point := w.set.Point(w.phy, 0)
 	w.set.Close()
 	for _, name := range []string{"a.b/0", "A/00", "A/-1", "A/x", "A/99999999999"} {
 		if err := os.MkdirAll(filepath.Join(w.dir, name), 0o755); err != nil {
@@ -523,7 +525,7 @@ func TestPointFile(t *testing.T) {
 	}
 	points := make([]Point, 5)
 	for i := range points {
-		points[i] = Point{PhyOffset: int64(i) * 1000, Units: int64(i), Queues: 3}
+		points[i] = Point{PhyOffset: int64(i) * 1000, Begin: 1, Units: int64(i), Firsts: 2, Queues: 3}
 		if err := f.Write(points[i]); err != nil {
 			t.Fatal(err)
 		}
@@ -622,7 +624,7 @@ func TestGolden(t *testing.T) {
 func BenchmarkBatch(b *testing.B) {
 	for _, queues := range []int{1, 8, 1000} {
 		b.Run(fmt.Sprintf("queues=%d/batch=1000", queues), func(b *testing.B) {
-			s, err := Open(Config{Dir: b.TempDir()}, Point{})
+			s, err := Open(Config{Dir: b.TempDir()}, Point{}, 0)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -66,7 +66,7 @@ func FuzzUnit(f *testing.F) {
 }
 
 func FuzzPoint(f *testing.F) {
-	f.Add(appendPoint(nil, 7, Point{PhyOffset: 1 << 40, Units: 5, Queues: 2}))
+	f.Add(appendPoint(nil, 7, Point{PhyOffset: 1 << 40, Begin: 7, Units: 5, Firsts: 1, Queues: 2}))
 	f.Add(make([]byte, pointSize))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		sequence, p, ok := decodePoint(b)

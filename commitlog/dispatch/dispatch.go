@@ -46,8 +46,8 @@ type Builder interface {
 	// Add takes the record at v.PhyOffset; tagsCode is Levels.TagsCode. v is valid until Add
 	// returns.
 	Add(v record.View, tagsCode int64) error
-	// Commit makes everything added readable.
-	Commit() error
+	// Commit makes everything added readable; to is the end of it.
+	Commit(to int64) error
 }
 
 // Config of a Dispatcher.
@@ -231,7 +231,7 @@ func (d *Dispatcher) batch() error {
 		to += n
 	}
 	for _, b := range d.Builders {
-		if err := b.Commit(); err != nil {
+		if err := b.Commit(to); err != nil {
 			return fmt.Errorf("dispatch: commit physical offsets [%d, %d): %w", from, to, err)
 		}
 	}

@@ -97,7 +97,7 @@ func (c *collector) Add(v record.View, tagsCode int64) error {
 	return c.addErr
 }
 
-func (c *collector) Commit() error {
+func (c *collector) Commit(int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.readable = append(c.readable, c.pending...)
@@ -373,7 +373,7 @@ func TestCloseReleasesWaiters(t *testing.T) {
 type discard struct{ n int }
 
 func (d *discard) Add(record.View, int64) error { d.n++; return nil }
-func (d *discard) Commit() error                { return nil }
+func (d *discard) Commit(int64) error           { return nil }
 
 func BenchmarkDispatch(b *testing.B) {
 	for _, size := range []int{100, 1024} {

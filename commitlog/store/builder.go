@@ -9,6 +9,7 @@ import (
 // queueBuilder feeds the consume queues from dispatch (RocketMQ's
 // CommitLogDispatcherBuildConsumeQueue): types none and commit only.
 type queueBuilder struct {
+	s     *Store
 	batch *consumequeue.Batch
 }
 
@@ -21,17 +22,23 @@ func (b queueBuilder) Add(v record.View, tagsCode int64) error {
 	})
 }
 
-func (b queueBuilder) Commit() error { return b.batch.Write() }
+// Commit comes before anybody is told of to, so that a point taken then covers it.
+func (b queueBuilder) Commit(to int64) error {
+	if err := b.batch.Write(); err != nil {
+		return err
+	}
+	b.s.points.dispatched(b.s.queues.Point(to, b.s.log.MinOffset()))
+	return nil
+}
 
 // startDispatch starts the loop at a record boundary.
 func (s *Store) startDispatch(from int64) {
-	b := queueBuilder{s.queues.NewBatch()}
-	s.points.dispatched(s.queues.Point(from))
+	b := queueBuilder{s, s.queues.NewBatch()}
+	s.points.dispatched(s.queues.Point(from, s.log.MinOffset()))
 	s.dispatcher.Store(dispatch.Start(dispatch.Config{
 		Log: s.log, From: from, Builders: []dispatch.Builder{b}, Levels: s.cfg.DelayLevels,
 		SegmentSize: s.cfg.SegmentSize, Logger: s.logger.Named("dispatch"),
-		Committed: func(to int64) {
-			s.points.dispatched(s.queues.Point(to))
+		Committed: func(int64) {
 			if f := s.arrival.Load(); f != nil {
 				b.batch.Range(*f)
 			}

@@ -10,6 +10,7 @@ import (
 	"raftmq/commitlog"
 	"raftmq/commitlog/consumequeue"
 	"raftmq/commitlog/dispatch"
+	"raftmq/commitlog/mappedfile"
 	"raftmq/flush"
 )
 
@@ -45,6 +46,9 @@ type Config struct {
 	// verifies and dispatches again what is behind the points.
 	PointInterval time.Duration
 	PointBytes    int64
+
+	// FS holds log, journal and queue files (the operating system's); tests replace it.
+	FS mappedfile.FS
 }
 
 func (c *Config) fillIn() {

@@ -1,12 +1,10 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 
 	"raftmq/commitlog/consumequeue"
-	"raftmq/commitlog/record"
 )
 
 // Installer receives the bytes of an installation: Write in order, then Commit or Abort, once.
@@ -39,7 +37,8 @@ func (s *Store) Install(from, to int64) (Installer, error) {
 		return nil, fmt.Errorf("%w: another installation is going on", ErrInstall)
 	}
 	low, end := s.LogRange()
-	in := &installer{s: s, from: from, at: from, to: to, replace: from != end}
+	in := &installer{s: s, from: from, replace: from != end}
+	in.chain = chain{sink: s.log.WriteRaw, segment: s.cfg.SegmentSize, at: from, to: to}
 	s.installing.Store(true)
 	if in.replace {
 		if err := s.emptyLog(from); err != nil {
@@ -114,17 +113,14 @@ func (s *Store) dropHalfInstalled() error {
 	return s.folder.remove(installName)
 }
 
-// installer checks the chain of records on its way into the log.
+// installer puts checked bytes into the log.
 type installer struct {
-	s        *Store
-	from, to int64
-	replace  bool
-
-	at    int64  // offset of the first byte of carry
-	carry []byte // the begin of a record whose end has not come yet
-	blank int64  // what is left of a blank filler, which is passed on as it comes
-	err   error
-	done  bool
+	s       *Store
+	from    int64
+	replace bool
+	chain   chain
+	err     error
+	done    bool
 }
 
 func (in *installer) Write(p []byte) (int, error) {
@@ -132,73 +128,12 @@ func (in *installer) Write(p []byte) (int, error) {
 		return 0, fmt.Errorf("%w: it has ended", ErrInstall)
 	}
 	if in.err == nil {
-		in.err = in.write(p)
+		in.err = in.chain.write(p)
 	}
 	if in.err != nil {
 		return 0, in.err
 	}
 	return len(p), nil
-}
-
-func (in *installer) write(p []byte) error {
-	if in.at+int64(len(in.carry))+int64(len(p)) > in.to {
-		return fmt.Errorf("%w: more than the %d bytes up to %d", ErrInstall, in.to-in.from, in.to)
-	}
-	if len(in.carry) > 0 {
-		in.carry = append(in.carry, p...)
-		p, in.carry = in.carry, nil
-	}
-	for len(p) > 0 {
-		n, err := in.next(p)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			in.carry = append(in.carry, p...)
-			return nil
-		}
-		if err := in.s.log.WriteRaw(p[:n]); err != nil {
-			return err
-		}
-		in.at += int64(n)
-		p = p[n:]
-	}
-	return nil
-}
-
-// next tells how much of p can go into the log; 0 when it must be more first.
-func (in *installer) next(p []byte) (int, error) {
-	size := in.s.cfg.SegmentSize
-	room := size - in.at%size
-	if in.blank > 0 {
-		n := min(in.blank, int64(len(p)))
-		in.blank -= n
-		return int(n), nil
-	}
-	n, err := record.Check(p, true)
-	switch {
-	case errors.Is(err, record.ErrBlank), errors.Is(err, record.ErrTruncated) && n > 0 && isBlank(p):
-		if int64(n) != room {
-			return 0, fmt.Errorf("%w: filler of %d bytes at %d, %d remain of the segment", ErrInstall, n, in.at, room)
-		}
-		in.blank = int64(n) - record.BlankMinSize
-		return record.BlankMinSize, nil
-	case errors.Is(err, record.ErrTruncated):
-		if int64(n) > room {
-			return 0, fmt.Errorf("%w: record of %d bytes at %d, %d remain of the segment", ErrInstall, n, in.at, room)
-		}
-		return 0, nil
-	case err != nil:
-		return 0, fmt.Errorf("%w: at %d: %w", ErrInstall, in.at, err)
-	}
-	if got := record.View(p).PhyOffset(); got != in.at || int64(n)+record.BlankMinSize > room {
-		return 0, fmt.Errorf("%w: record of %d bytes at %d says it is at %d, %d remain of the segment", ErrInstall, n, in.at, got, room)
-	}
-	return n, nil
-}
-
-func isBlank(p []byte) bool {
-	return len(p) >= record.BlankMinSize && record.View(p).Magic() == record.MagicBlank
 }
 
 func (in *installer) Commit(p Position) error {
@@ -208,11 +143,11 @@ func (in *installer) Commit(p Position) error {
 		return fmt.Errorf("%w: it has ended", ErrInstall)
 	case in.err != nil:
 		return in.err
-	case in.at != in.to || len(in.carry) > 0 || in.blank > 0:
-		return fmt.Errorf("%w: %d bytes of [%d, %d) came, the last record whole up to %d", ErrInstall,
-			in.at+int64(len(in.carry))-in.from, in.from, in.to, in.at)
-	case p.LogEnd != in.to:
-		return fmt.Errorf("%w: the snapshot ends at %d, the bytes at %d", ErrInstall, p.LogEnd, in.to)
+	case p.LogEnd != in.chain.to:
+		return fmt.Errorf("%w: the snapshot ends at %d, the bytes at %d", ErrInstall, p.LogEnd, in.chain.to)
+	}
+	if err := in.chain.end(); err != nil {
+		return err
 	}
 	if err := s.log.Restore(p); err != nil {
 		in.err = err
@@ -232,7 +167,7 @@ func (in *installer) Commit(p Position) error {
 	}
 	s.flush.wake()
 	s.installing.Store(false)
-	s.logger.Info("installed log bytes of a peer", "from", in.from, "to", in.to, "raft-index", p.RaftIndex)
+	s.logger.Info("installed log bytes of a peer", "from", in.from, "to", p.LogEnd, "raft-index", p.RaftIndex)
 	return nil
 }
 

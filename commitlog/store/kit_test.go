@@ -18,6 +18,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"raftmq/commitlog/mappedfile"
 	"raftmq/commitlog/record"
 )
 
@@ -51,6 +52,31 @@ func testConfig(t testing.TB, dir string) Config {
 		OnFatal: func(err error) { t.Errorf("fatal: %v", err) },
 	}
 }
+
+// lazyFS makes nothing durable: for tests that kill processes, not machines, a sync is only
+// time. Files are the operating system's all the same.
+type lazyFS struct{ mappedfile.OS }
+
+func (lazyFS) SyncDir(string) error { return nil }
+
+func (l lazyFS) MkdirAll(dir string) error { return os.MkdirAll(dir, 0o755) }
+
+func (l lazyFS) Create(path string, size int64) (mappedfile.Handle, error) {
+	h, err := l.OS.Create(path, size)
+	return lazyHandle{h}, err
+}
+
+func (l lazyFS) Open(path string, readOnly bool) (mappedfile.Handle, error) {
+	h, err := l.OS.Open(path, readOnly)
+	return lazyHandle{h}, err
+}
+
+func (lazyFS) WriteFile(path string, b []byte) error { return os.WriteFile(path, b, 0o644) }
+
+type lazyHandle struct{ mappedfile.Handle }
+
+func (lazyHandle) Sync() error                  { return nil }
+func (lazyHandle) SyncRange(off, n int64) error { return nil }
 
 type testWriter struct{ t testing.TB }
 

@@ -53,7 +53,7 @@ func (s *Store) open() error {
 	var err error
 	s.log, err = commitlog.Open(commitlog.Config{
 		Dir: filepath.Join(s.cfg.Dir, commitLogDir), JournalDir: filepath.Join(s.cfg.Dir, journalDir),
-		SegmentSize: s.cfg.SegmentSize, Logger: s.cfg.Logger,
+		SegmentSize: s.cfg.SegmentSize, Logger: s.cfg.Logger, FS: s.cfg.FS,
 	})
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (s *Store) openQueues() (from int64, err error) {
 	}
 	low, end := s.LogRange()
 	config := consumequeue.Config{
-		Dir: filepath.Join(s.cfg.Dir, queueDir), FileSize: s.cfg.QueueFileSize, Logger: s.logger,
+		Dir: filepath.Join(s.cfg.Dir, queueDir), FileSize: s.cfg.QueueFileSize, Logger: s.logger, FS: s.cfg.FS,
 	}
 	var why error
 	switch {
@@ -101,9 +101,9 @@ func (s *Store) openQueues() (from int64, err error) {
 	case ok && (p.written.PhyOffset > end || p.written.PhyOffset < low):
 		why = fmt.Errorf("recovery point is at %d, the log is [%d, %d)", p.written.PhyOffset, low, end)
 	default:
-		s.queues, err = consumequeue.Open(config, p.written)
+		s.queues, err = consumequeue.Open(config, p.written, low)
 		if err == nil {
-			return max(p.written.PhyOffset, low), s.raiseMin(low)
+			return max(p.written.PhyOffset, low), nil
 		}
 		if !errors.Is(err, consumequeue.ErrDamaged) {
 			return 0, err
@@ -118,7 +118,7 @@ func (s *Store) openQueues() (from int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	s.queues, err = consumequeue.Open(config, consumequeue.Point{})
+	s.queues, err = consumequeue.Open(config, consumequeue.Point{}, 0)
 	return low, err
 }
 
@@ -139,18 +139,6 @@ func (s *Store) forgetQueues() error {
 	}
 	s.folder.meta.QueueFileSize = s.cfg.QueueFileSize
 	return s.folder.writeMeta()
-}
-
-// raiseMin hides units of records that the log has no more.
-func (s *Store) raiseMin(low int64) (err error) {
-	if low == 0 {
-		return nil
-	}
-	s.queues.Range(func(q *consumequeue.Queue) bool {
-		err = q.RaiseMin(low)
-		return err == nil
-	})
-	return err
 }
 
 // catchUp waits until dispatch has reached the end of the log.
