@@ -232,7 +232,7 @@ var statusNames = [...]string{
 	store.OffsetOverflowBadly: "OFFSET_OVERFLOW_BADLY",
 	store.OffsetOverflowOne:   "OFFSET_OVERFLOW_ONE",
 	store.OffsetTooSmall:      "OFFSET_TOO_SMALL",
-	store.NoMatchedLogicQueue: "NO_MATCHED_LOGIC_QUEUE",
+	store.NoMatchedLogicQueue: "NO_MESSAGE_IN_QUEUE", // RocketMQ's lookup makes the queue, so it never says NO_MATCHED_LOGIC_QUEUE
 	store.NoMessageInQueue:    "NO_MESSAGE_IN_QUEUE",
 }
 
