@@ -1,0 +1,122 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// fakeVoters is a Raft configuration in memory that logs what is done to it.
+type fakeVoters struct {
+	voters   []Voter
+	log      []string
+	caughtUp map[string]bool
+	fail     string // the call that fails
+}
+
+func (f *fakeVoters) do(what string, v Voter, apply func()) error {
+	call := what + " " + v.NodeID + "/" + v.Incarnation + "@" + v.RaftAddr
+	f.log = append(f.log, call)
+	if call == f.fail {
+		return errors.New("refused")
+	}
+	apply()
+	return nil
+}
+
+func (f *fakeVoters) drop(v Voter) {
+	for i, have := range f.voters {
+		if have.NodeID == v.NodeID && have.Incarnation == v.Incarnation {
+			f.voters = append(f.voters[:i:i], f.voters[i+1:]...)
+			return
+		}
+	}
+}
+
+func (f *fakeVoters) List() ([]Voter, error) { return append([]Voter(nil), f.voters...), nil }
+func (f *fakeVoters) AddNonvoter(v Voter) error {
+	return f.do("nonvoter", v, func() { f.drop(v); v.Votes = false; f.voters = append(f.voters, v) })
+}
+func (f *fakeVoters) AddVoter(v Voter) error {
+	return f.do("voter", v, func() { f.drop(v); v.Votes = true; f.voters = append(f.voters, v) })
+}
+func (f *fakeVoters) Remove(v Voter) error { return f.do("remove", v, func() { f.drop(v) }) }
+func (f *fakeVoters) CaughtUp(_ context.Context, m Member) (bool, error) {
+	return f.caughtUp[m.NodeID], nil
+}
+
+func peer(id, incarnation, addr string, s State) Member {
+	return Member{Tags: Tags{NodeID: id, ClusterName: "C", Group: "g", Incarnation: incarnation, RaftAddr: addr}, State: s}
+}
+
+func three() []Voter {
+	return []Voter{{"n1", "a", "n1:1", true}, {"n2", "b", "n2:1", true}, {"n3", "c", "n3:1", true}}
+}
+
+func TestReconcile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		voters   []Voter
+		members  []Member
+		caughtUp map[string]bool
+		passes   int
+		want     []string
+	}{
+		"nothing to do":                     {three(), []Member{peer("n1", "a", "n1:1", Alive), peer("n2", "b", "n2:1", Alive)}, nil, 2, nil},
+		"F65 failed and suspect stay":       {three(), []Member{peer("n2", "b", "n2:1", Failed), peer("n3", "c", "n3:1", Suspect)}, nil, 3, nil},
+		"newcomer waits":                    {three(), []Member{peer("n4", "d", "n4:1", Alive)}, nil, 3, []string{"nonvoter n4/d@n4:1"}},
+		"newcomer votes when caught up":     {three(), []Member{peer("n4", "d", "n4:1", Alive)}, map[string]bool{"n4": true}, 3, []string{"nonvoter n4/d@n4:1", "voter n4/d@n4:1"}},
+		"F59 voter's address follows":       {three(), []Member{peer("n2", "b", "n2:9", Alive)}, nil, 2, []string{"voter n2/b@n2:9"}},
+		"F57 wiped node is replaced":        {three(), []Member{peer("n2", "x", "n2:1", Alive)}, nil, 2, []string{"remove n2/b@n2:1", "nonvoter n2/x@n2:1"}},
+		"left is removed":                   {three(), []Member{peer("n3", "c", "n3:1", Left)}, nil, 2, []string{"remove n3/c@n3:1"}},
+		"the leader does not remove itself": {three(), []Member{peer("n1", "a", "n1:1", Left)}, nil, 2, nil},
+		"other clusters and groups": {three(), []Member{
+			{Tags: Tags{NodeID: "x", ClusterName: "D", Group: "g", RaftAddr: "x:1"}, State: Alive},
+			{Tags: Tags{NodeID: "y", ClusterName: "C", Group: "h", RaftAddr: "y:1"}, State: Alive}}, nil, 1, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &fakeVoters{voters: tc.voters, caughtUp: tc.caughtUp}
+			var updated []string
+			r := &Reconciler{Self: Tags{NodeID: "n1", ClusterName: "C", Group: "g"}, Members: func() []Member { return tc.members }, Voters: v,
+				Update: func(_ context.Context, m Member) error { updated = append(updated, m.NodeID); return nil }, Logger: hclog.NewNullLogger()}
+			for range tc.passes {
+				if err := r.pass(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !reflect.DeepEqual(v.log, tc.want) {
+				t.Errorf("changes %q, want %q", v.log, tc.want)
+			}
+			alive := 0
+			for _, m := range tc.members {
+				if m.State == Alive && m.ClusterName == "C" && m.Group == "g" {
+					alive++
+				}
+			}
+			if len(updated) != alive*tc.passes {
+				t.Errorf("addresses of %v told to the tables, want those of %d members each pass", updated, alive)
+			}
+		})
+	}
+}
+
+func TestReconcileStopsAtAnError(t *testing.T) {
+	v := &fakeVoters{voters: three(), fail: "nonvoter n4/d@n4:1"}
+	r := &Reconciler{Self: Tags{NodeID: "n1", ClusterName: "C", Group: "g"}, Voters: v, Logger: hclog.NewNullLogger(),
+		Members: func() []Member {
+			return []Member{peer("n4", "d", "n4:1", Alive), peer("n5", "e", "n5:1", Alive)}
+		},
+		Update: func(context.Context, Member) error { return nil }}
+	if err := r.pass(context.Background()); err == nil || len(v.log) != 1 {
+		t.Fatalf("error %v after %q: want the first failure to end the pass", err, v.log)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r.Run(ctx) // returns at once when the leadership is over
+	if s := fmt.Sprint(len(v.voters)); s != "3" {
+		t.Fatalf("%s voters", s)
+	}
+}
