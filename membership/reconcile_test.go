@@ -53,7 +53,7 @@ func peer(id, incarnation, addr string, s State) Member {
 	return Member{Tags: Tags{NodeID: id, ClusterName: "C", Group: "g", Incarnation: incarnation, RaftAddr: addr}, State: s}
 }
 
-func three() []Voter {
+func threeVoters() []Voter {
 	return []Voter{{"n1", "a", "n1:1", true}, {"n2", "b", "n2:1", true}, {"n3", "c", "n3:1", true}}
 }
 
@@ -65,15 +65,15 @@ func TestReconcile(t *testing.T) {
 		passes   int
 		want     []string
 	}{
-		"nothing to do":                     {three(), []Member{peer("n1", "a", "n1:1", Alive), peer("n2", "b", "n2:1", Alive)}, nil, 2, nil},
-		"F65 failed and suspect stay":       {three(), []Member{peer("n2", "b", "n2:1", Failed), peer("n3", "c", "n3:1", Suspect)}, nil, 3, nil},
-		"newcomer waits":                    {three(), []Member{peer("n4", "d", "n4:1", Alive)}, nil, 3, []string{"nonvoter n4/d@n4:1"}},
-		"newcomer votes when caught up":     {three(), []Member{peer("n4", "d", "n4:1", Alive)}, map[string]bool{"n4": true}, 3, []string{"nonvoter n4/d@n4:1", "voter n4/d@n4:1"}},
-		"F59 voter's address follows":       {three(), []Member{peer("n2", "b", "n2:9", Alive)}, nil, 2, []string{"voter n2/b@n2:9"}},
-		"F57 wiped node is replaced":        {three(), []Member{peer("n2", "x", "n2:1", Alive)}, nil, 2, []string{"remove n2/b@n2:1", "nonvoter n2/x@n2:1"}},
-		"left is removed":                   {three(), []Member{peer("n3", "c", "n3:1", Left)}, nil, 2, []string{"remove n3/c@n3:1"}},
-		"the leader does not remove itself": {three(), []Member{peer("n1", "a", "n1:1", Left)}, nil, 2, nil},
-		"other clusters and groups": {three(), []Member{
+		"nothing to do":                     {threeVoters(), []Member{peer("n1", "a", "n1:1", Alive), peer("n2", "b", "n2:1", Alive)}, nil, 2, nil},
+		"F65 failed and suspect stay":       {threeVoters(), []Member{peer("n2", "b", "n2:1", Failed), peer("n3", "c", "n3:1", Suspect)}, nil, 3, nil},
+		"newcomer waits":                    {threeVoters(), []Member{peer("n4", "d", "n4:1", Alive)}, nil, 3, []string{"nonvoter n4/d@n4:1"}},
+		"newcomer votes when caught up":     {threeVoters(), []Member{peer("n4", "d", "n4:1", Alive)}, map[string]bool{"n4": true}, 3, []string{"nonvoter n4/d@n4:1", "voter n4/d@n4:1"}},
+		"F59 voter's address follows":       {threeVoters(), []Member{peer("n2", "b", "n2:9", Alive)}, nil, 2, []string{"voter n2/b@n2:9"}},
+		"F57 wiped node is replaced":        {threeVoters(), []Member{peer("n2", "x", "n2:1", Alive)}, nil, 2, []string{"remove n2/b@n2:1", "nonvoter n2/x@n2:1"}},
+		"left is removed":                   {threeVoters(), []Member{peer("n3", "c", "n3:1", Left)}, nil, 2, []string{"remove n3/c@n3:1"}},
+		"the leader does not remove itself": {threeVoters(), []Member{peer("n1", "a", "n1:1", Left)}, nil, 2, nil},
+		"other clusters and groups": {threeVoters(), []Member{
 			{Tags: Tags{NodeID: "x", ClusterName: "D", Group: "g", RaftAddr: "x:1"}, State: Alive},
 			{Tags: Tags{NodeID: "y", ClusterName: "C", Group: "h", RaftAddr: "y:1"}, State: Alive}}, nil, 1, nil},
 	} {
@@ -104,7 +104,7 @@ func TestReconcile(t *testing.T) {
 }
 
 func TestReconcileStopsAtAnError(t *testing.T) {
-	v := &fakeVoters{voters: three(), fail: "nonvoter n4/d@n4:1"}
+	v := &fakeVoters{voters: threeVoters(), fail: "nonvoter n4/d@n4:1"}
 	r := &Reconciler{Self: Tags{NodeID: "n1", ClusterName: "C", Group: "g"}, Voters: v, Logger: hclog.NewNullLogger(),
 		Members: func() []Member {
 			return []Member{peer("n4", "d", "n4:1", Alive), peer("n5", "e", "n5:1", Alive)}

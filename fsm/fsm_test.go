@@ -1,0 +1,332 @@
+package fsm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"raftmq/commitlog/store"
+	"raftmq/fsm/command"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+func TestRefusalsAreAnswersAndFailuresStopTheNode(t *testing.T) {
+	r := openReplica(t, t.TempDir(), nil)
+	defer r.store.Close()
+	logs := script(t, 1)
+	r.fsm.ApplyBatch(logs[:3])
+
+	entry, err := command.AppendJSON(command.AppendEntryHead(nil), command.KindTopicDelete, command.TopicDelete{Topic: "no such topic"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := r.fsm.Apply(&raft.Log{Index: 5, Term: 1, Type: raft.LogCommand, Data: entry}).(command.Results)
+	if len(refused) != 1 || refused[0].Err == nil || r.fatal != nil {
+		t.Fatalf("a refusal: %+v, fatal %v", refused, r.fatal)
+	}
+
+	unknown := append(command.AppendEntryHead(nil), 99, 1, 0, 0, 0, 0)
+	stoppedBy := r.fsm.Apply(&raft.Log{Index: 6, Term: 1, Type: raft.LogCommand, Data: unknown}).(command.Results)
+	if len(stoppedBy) != 1 || !errors.Is(stoppedBy[0].Err, ErrStopped) || !errors.Is(r.fatal, command.ErrUnknown) {
+		t.Fatalf("an unknown command: %+v, fatal %v", stoppedBy, r.fatal)
+	}
+	if r.fsm.Applied() != 5 {
+		t.Errorf("applied index %d moved past the entry that was not applied", r.fsm.Applied())
+	}
+	after := r.fsm.Apply(&raft.Log{Index: 7, Term: 1, Type: raft.LogCommand, Data: logs[3].Data}).(command.Results)
+	if !errors.Is(after[0].Err, ErrStopped) {
+		t.Errorf("applied after the fatal error: %+v", after)
+	}
+	if _, err := r.fsm.Snapshot(); !errors.Is(err, ErrStopped) {
+		t.Errorf("snapshot after the fatal error: %v", err)
+	}
+}
+
+func TestOtherSettingsStopTheNode(t *testing.T) {
+	r := openReplica(t, t.TempDir(), nil)
+	defer r.store.Close()
+	wrong := errors.New("configured otherwise")
+	r.fsm.cfg.CheckSettings = func(command.Settings) error { return wrong }
+	r.fsm.Apply(script(t, 1)[0])
+	if !errors.Is(r.fatal, wrong) {
+		t.Fatalf("fatal %v", r.fatal)
+	}
+	if _, ok := r.tables.Settings(); ok {
+		t.Error("the settings were taken over")
+	}
+}
+
+// failing makes the n-th call of the store fail.
+type failing struct {
+	Store
+	left int
+}
+
+var errDisk = errors.New("injected disk fault")
+
+func (f *failing) fail() error {
+	f.left--
+	if f.left < 0 {
+		return errDisk
+	}
+	return nil
+}
+
+func (f *failing) BeginEntry(i, term uint64) error {
+	if err := f.fail(); err != nil {
+		return err
+	}
+	return f.Store.BeginEntry(i, term)
+}
+
+func (f *failing) Append(topic []byte, q int32, records []byte, n int) (store.Appended, error) {
+	if err := f.fail(); err != nil {
+		return store.Appended{}, err
+	}
+	return f.Store.Append(topic, q, records, n)
+}
+
+func (f *failing) EndEntry() error {
+	if err := f.fail(); err != nil {
+		return err
+	}
+	return f.Store.EndEntry()
+}
+
+// TestDiskErrorInApplyStopsTheNode: whichever operation fails, nothing is answered as done afterwards (Apply-Never-Waits), and what was
+// acknowledged before is there after a restart.
+func TestDiskErrorInApplyStopsTheNode(t *testing.T) {
+	logs := script(t, 3)
+	for i := 0; ; i++ {
+		dir := t.TempDir()
+		r := openReplica(t, dir, func(s Store) Store { return &failing{s, i} })
+		acked := 0
+		for _, l := range logs[:12] {
+			res := r.fsm.Apply(l).(command.Results)
+			if r.fatal == nil {
+				acked++
+				continue
+			}
+			for _, one := range res {
+				if !errors.Is(one.Err, ErrStopped) {
+					t.Fatalf("operation %d failed, entry %d answered %+v", i, l.Index, res)
+				}
+			}
+		}
+		_ = r.store.Close()
+		if r.fatal == nil {
+			if i < 20 {
+				t.Fatalf("only %d operations", i)
+			}
+			return
+		}
+		if !errors.Is(r.fatal, errDisk) {
+			t.Fatalf("operation %d: fatal %v", i, r.fatal)
+		}
+		again := openReplica(t, dir, nil)
+		again.fsm.ApplyBatch(logs[:12])
+		if again.fatal != nil {
+			t.Fatalf("operation %d: after a restart: %v", i, again.fatal)
+		}
+		_ = again.store.Close()
+	}
+}
+
+// follower is a replica with the snapshot store around it, as a node has it.
+type follower struct {
+	*replica
+	snaps *SnapshotStore
+}
+
+func openFollower(t *testing.T, dir string) *follower {
+	t.Helper()
+	f := &follower{replica: openReplica(t, filepath.Join(dir, "store"), nil)}
+	files, err := raft.NewFileSnapshotStoreWithLogger(dir, 2, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.snaps, err = NewSnapshotStore(files, filepath.Join(dir, "staging"), f.replica.store, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *follower) snapshot(t *testing.T, index uint64) {
+	t.Helper()
+	snap, err := f.fsm.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tr := raft.NewInmemTransport("")
+	s, err := f.snaps.Create(1, index, 1, raft.Configuration{}, 1, tr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := snap.Persist(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receive copies a leader's newest snapshot as Raft's InstallSnapshot does, up to cut bytes (all when negative).
+func (f *follower) receive(t *testing.T, leader *follower, cut int64) (id string, err error) {
+	t.Helper()
+	list, err := leader.snaps.List()
+	if err != nil || len(list) == 0 {
+		t.Fatalf("leader's snapshots: %v %v", list, err)
+	}
+	meta, r, err := leader.snaps.Open(list[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_, tr := raft.NewInmemTransport("")
+	s, err := f.snaps.Create(1, meta.Index, meta.Term, raft.Configuration{}, 1, tr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var src io.Reader = r
+	if cut >= 0 {
+		src = io.LimitReader(r, cut)
+	}
+	n, err := io.CopyBuffer(s, struct{ io.Reader }{src}, make([]byte, 1000))
+	if err != nil || n != meta.Size {
+		return s.ID(), errors.Join(err, s.Cancel(), io.ErrUnexpectedEOF)
+	}
+	return s.ID(), s.Close()
+}
+
+func (f *follower) restore(t *testing.T, id string) {
+	t.Helper()
+	_, r, err := f.snaps.Open(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.fsm.Restore(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSnapshotShipsTheLog(t *testing.T) {
+	logs := script(t, 9)
+	for name, have := range map[string]int{"empty": 0, "behind": 11, "a bit behind": 30} {
+		t.Run(name, func(t *testing.T) {
+			leader := openFollower(t, t.TempDir())
+			leader.fsm.ApplyBatch(logs[:40])
+			leader.snapshot(t, logs[39].Index)
+			leader.fsm.ApplyBatch(logs[40:])
+			dir := t.TempDir()
+			f := openFollower(t, dir)
+			f.fsm.ApplyBatch(logs[:have])
+
+			// A transfer that breaks leaves nothing that counts.
+			if _, err := f.receive(t, leader, 5000); err == nil {
+				t.Fatal("half a snapshot was taken")
+			}
+			if list, err := f.snaps.List(); err != nil || len(list) != 0 {
+				t.Fatalf("half a snapshot is visible: %v %v", list, err)
+			}
+			id, err := f.receive(t, leader, -1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The process dies before Raft restores it: the next start finds it whole.
+			if err := f.store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			f = openFollower(t, dir)
+			list, err := f.snaps.List()
+			if err != nil || len(list) != 1 || list[0].ID != id {
+				t.Fatalf("the received snapshot is not there after a restart: %v %v", list, err)
+			}
+			f.restore(t, id)
+			f.fsm.ApplyBatch(logs[40:])
+			if f.fatal != nil {
+				t.Fatal(f.fatal)
+			}
+			if left, _ := filepath.Glob(filepath.Join(dir, "staging", "*")); len(left) != 1 {
+				t.Errorf("staging holds %v", left)
+			}
+			if _, err := f.snaps.List(); err != nil {
+				t.Fatal(err)
+			}
+			if left, _ := filepath.Glob(filepath.Join(dir, "staging", "*")); len(left) != 0 {
+				t.Errorf("installed bytes are still staged: %v", left)
+			}
+			if diff := difference(closeAndRead(t, leader.replica), closeAndRead(t, f.replica)); diff != "" {
+				t.Fatalf("leader and follower differ: %s", diff)
+			}
+		})
+	}
+}
+
+// TestF25DamagedSnapshotIsIgnored: a flipped bit in a snapshot makes it no snapshot; nothing is deleted.
+func TestF25DamagedSnapshotIsIgnored(t *testing.T) {
+	logs := script(t, 9)
+	dir := t.TempDir()
+	f := openFollower(t, dir)
+	defer f.store.Close()
+	f.fsm.ApplyBatch(logs[:10])
+	f.snapshot(t, logs[9].Index)
+	files, err := filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v %v", files, err)
+	}
+	whole, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range whole {
+		if i%7 != 0 && i > 32 {
+			continue
+		}
+		b := bytes.Clone(whole)
+		b[i] ^= 1 << (i % 8)
+		if _, _, err := readHead(bytes.NewReader(b)); err == nil {
+			t.Fatalf("bit %d of byte %d flipped and not noticed", i%8, i)
+		}
+		if _, _, err := readHead(bytes.NewReader(whole[:i])); err == nil {
+			t.Fatalf("cut at %d and not noticed", i)
+		}
+	}
+	whole[len(whole)/2] ^= 4
+	if err := os.WriteFile(files[0], whole, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := f.snaps.List(); err != nil || len(list) != 0 {
+		t.Fatalf("a damaged snapshot is listed: %v %v", list, err)
+	}
+	if _, err := os.Stat(files[0]); err != nil {
+		t.Errorf("the damaged file was removed: %v", err)
+	}
+}
+
+func FuzzReadHead(f *testing.F) {
+	h := &head{Version: snapshotVersion, Applied: 3, Term: 1, Position: store.Position{RaftIndex: 3, LogEnd: 9, QueueOffsets: []store.QueueOffset{{Topic: "T", QueueID: 1, Next: 2}}}, Tables: []byte(`{"version":1}`)}
+	b, err := appendHead(nil, h)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add(b[:10])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, n, err := readHead(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		again, err := appendHead(nil, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		twice, _, err := readHead(bytes.NewReader(again))
+		if err != nil || fmt.Sprint(twice) != fmt.Sprint(h) || n > int64(len(b)) {
+			t.Fatalf("decode∘encode changed %+v to %+v (%v)", h, twice, err)
+		}
+	})
+}
