@@ -24,7 +24,7 @@ type Config struct {
 	Workers           int           // goroutines for pooled handlers (16)
 	WorkerQueue       int           // requests waiting for them before SYSTEM_BUSY (10000)
 	MaxPendingPerConn int           // requests of one connection whose answer is not written yet before reading stops (8192)
-	MaxWriteBuffer    int           // bytes queued to a slow reader before its connection closes (64 MiB)
+	MaxWriteBuffer    int           // bytes queued to a slow reader before its connection closes (64 MiB); above half of it reading stops
 	Version           int32         // version in response headers (401)
 	Logger            hclog.Logger  // (none)
 }

@@ -68,7 +68,7 @@ func newConn(s *Server, id uint64, socket net.Conn) *Conn {
 		flushed: make(chan struct{}),
 	}
 	c.reader.frames = newFrameBuffer(s.cfg.MaxFrameBytes)
-	c.out.init()
+	c.out.init(s.cfg.MaxWriteBuffer)
 	return c
 }
 
@@ -258,12 +258,12 @@ func (c *Conn) dispatch(cmd *remoting.Command) error {
 	return nil
 }
 
-// waitRoom holds the reader back while too many answers are outstanding. The count of
+// waitRoom holds the reader back while too many answers or bytes are outstanding. The count of
 // written answers as last seen is enough as long as it is below the limit.
 func (c *Conn) waitRoom() error {
 	r := &c.reader
 	limit := c.server.cfg.MaxPendingPerConn
-	if r.dispatched-r.written < uint64(limit) {
+	if r.dispatched-r.written < uint64(limit) && !c.out.crowded.Load() {
 		return nil
 	}
 	written, ok := c.out.waitRoom(r.dispatched, limit)

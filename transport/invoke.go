@@ -50,7 +50,7 @@ func (c *Conn) sendRequest(request *remoting.Command) error {
 	}
 	before := len(c.out.next.buf)
 	c.out.next.buf = remoting.AppendFrame(c.out.next.buf, request)
-	slow := c.out.gatheredLocked(len(c.out.next.buf)-before, c.server.cfg.MaxWriteBuffer)
+	slow := c.out.gatheredLocked(len(c.out.next.buf) - before)
 	c.out.mu.Unlock()
 	if slow {
 		c.server.dropSlow(c)

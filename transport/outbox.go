@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 const (
@@ -80,7 +81,7 @@ func (b *batch) releaseViews() {
 // A request that wants an answer holds a slot from its dispatch to its answer. The
 // generation of a slot tells the owed answer from a second one, which is dropped.
 type outbox struct {
-	mu sync.Mutex // guards all fields but wake and room
+	mu sync.Mutex // guards all fields but crowded, wake and room
 
 	next  batch // gathering
 	spare batch // empty memory, nil buffers while the writer is on it
@@ -95,17 +96,21 @@ type outbox struct {
 	wantRoom bool // the reader waits for answers to go out
 
 	queued     int64  // bytes gathered and being written
+	limit      int64  // of queued
 	dispatched uint64 // requests that were given a slot, as of the last burst's end
 	written    uint64 // answers that are with the kernel
 
 	gens  []uint32 // by slot: generation whose answer is owed
 	freed []uint32 // answered slots, for the reader to use again
 
+	crowded atomic.Bool // set under mu while queued is above half its limit; read by the reader without
+
 	wake chan struct{} // to the writer, capacity 1
 	room chan struct{} // to the reader, capacity 1
 }
 
-func (o *outbox) init() {
+func (o *outbox) init(limit int) {
+	o.limit = int64(limit)
 	o.wake = make(chan struct{}, 1)
 	o.room = make(chan struct{}, 1)
 	o.next.buf = make([]byte, 0, initialWriteSize)
@@ -159,13 +164,16 @@ func (o *outbox) slotsLocked(free []uint32) []uint32 {
 
 // gatheredLocked accounts for n bytes added to the batch and wakes the writer if it
 // is time. It reports whether the peer has let too much gather.
-func (o *outbox) gatheredLocked(n, limit int) (slow bool) {
+func (o *outbox) gatheredLocked(n int) (slow bool) {
 	o.next.size += int64(n)
 	o.queued += int64(n)
+	if o.queued > o.limit/2 {
+		o.crowded.Store(true)
+	}
 	if !o.inBurst || o.next.size >= earlyWake {
 		o.wakeLocked()
 	}
-	return o.queued > int64(limit)
+	return o.queued > o.limit
 }
 
 // beginBurst is called by the reader before it cuts frames. It returns how many answers
@@ -225,12 +233,17 @@ func (o *outbox) swapLocked(b *batch) { *b, o.next, o.spare = o.next, o.spare, b
 func (o *outbox) settleLocked(b *batch) {
 	o.queued -= b.size
 	o.written += b.answers
+	if o.queued <= o.limit/2 && o.crowded.Load() {
+		o.crowded.Store(false)
+	}
 	b.reset()
 	o.spare, *b = *b, batch{}
 	o.roomLocked()
 }
 
-// waitRoom parks the reader inside a burst until fewer than limit answers are outstanding.
+// waitRoom parks the reader inside a burst until fewer than limit answers are outstanding and the
+// queue is not crowded. So a peer that asks faster than it reads is held back, and dropped only
+// when answers that it asked for before, long polls for instance, pass the limit all the same.
 // It returns as beginBurst does.
 func (o *outbox) waitRoom(dispatched uint64, limit int) (written uint64, ok bool) {
 	for {
@@ -239,7 +252,7 @@ func (o *outbox) waitRoom(dispatched uint64, limit int) (written uint64, ok bool
 			o.mu.Unlock()
 			return 0, false
 		}
-		if dispatched-o.written < uint64(limit) {
+		if dispatched-o.written < uint64(limit) && !o.crowded.Load() {
 			o.inBurst = true
 			written = o.written
 			o.mu.Unlock()

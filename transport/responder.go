@@ -170,5 +170,5 @@ func (c *Conn) failLocked(r Responder, remark string) (slow bool) {
 func (c *Conn) countLocked(r Responder, n int) (slow bool) {
 	c.out.takeSlotLocked(r.slot)
 	c.out.next.answers++
-	return c.out.gatheredLocked(n, c.server.cfg.MaxWriteBuffer)
+	return c.out.gatheredLocked(n)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -72,37 +71,70 @@ func TestViewsKeepOrder(t *testing.T) {
 	rs.mustBeOnce(t)
 }
 
-// TestSlowReaderIsDropped: the peer asks and does not read. Views are released, memory is bounded.
+// TestSlowReaderIsDropped: the peer parked requests and does not read their answers. Views are
+// released, memory is bounded, others are served.
 func TestSlowReaderIsDropped(t *testing.T) {
 	const n = 500
 	rs := &releases{counts: make([]atomic.Int32, n)}
 	body := make([]byte, 100_000)
+	parked := make(chan func(), n)
 	s, addr := startServer(t, Config{MaxWriteBuffer: 1 << 20}, func(s *Server) {
 		s.HandleInline(700, func(r Responder, cmd *remoting.Command) {
-			r.ReplyViews(&remoting.Command{}, [][]byte{body}, rs.of(int(cmd.Opaque)))
+			i := int(cmd.Opaque)
+			parked <- func() { r.ReplyViews(&remoting.Command{}, [][]byte{body}, rs.of(i)) }
 		})
 		s.HandleInline(codeEcho, func(r Responder, _ *remoting.Command) { r.Reply(&remoting.Command{}) })
 	})
 	p := dialPeer(t, addr)
-	if err := p.Conn.(*net.TCPConn).SetReadBuffer(4096); err != nil {
-		t.Fatal(err)
+	for i := range int32(n) {
+		p.send(&remoting.Command{Code: 700, Opaque: i})
 	}
-	sent := 0
-	for ; sent < n; sent++ {
-		cmd := &remoting.Command{Code: 700, Opaque: int32(sent), Remark: strings.Repeat("x", 1000)}
-		if _, err := p.Write(remoting.AppendFrame(nil, cmd)); err != nil {
-			break
-		}
+	answers := make([]func(), n)
+	for i := range answers {
+		answers[i] = <-parked
+	}
+	for _, answer := range answers {
+		answer()
 	}
 	eventually(t, "dropped", func() bool { st := s.Stats(); return st.SlowConnsDropped == 1 && st.Conns == 0 })
-	for i := range rs.counts {
-		if got := rs.counts[i].Load(); got > 1 || got == 0 && i < int(s.Stats().Requests) {
-			t.Errorf("views of answer %d released %d times, %d requests", i, got, s.Stats().Requests)
-		}
-	}
+	rs.mustBeOnce(t)
 	other := dialPeer(t, addr)
 	other.send(&remoting.Command{Code: codeEcho, Opaque: 1})
 	other.mustReceive()
+}
+
+// TestFastAskerIsHeldBack: answers made at once don't pass half the limit, so a peer that asks for
+// more than the limit in one go is no slow reader.
+func TestFastAskerIsHeldBack(t *testing.T) {
+	const n, limit = 500, 1 << 20
+	body := make([]byte, 100_000)
+	var most atomic.Int64
+	s, addr := startServer(t, Config{MaxWriteBuffer: limit}, func(s *Server) {
+		s.HandleInline(700, func(r Responder, _ *remoting.Command) {
+			r.ReplyViews(&remoting.Command{}, [][]byte{body}, nil)
+			r.Conn.out.mu.Lock()
+			most.Store(max(most.Load(), r.Conn.out.queued))
+			r.Conn.out.mu.Unlock()
+		})
+	})
+	p := dialPeer(t, addr)
+	var burst []byte
+	for i := range int32(n) {
+		burst = remoting.AppendFrame(burst, &remoting.Command{Code: 700, Opaque: i})
+	}
+	p.write(burst)
+	eventually(t, "held back", func() bool { return s.Stats().InFlight > 0 && most.Load() > limit/2 })
+	for i := range int32(n) {
+		if resp := p.mustReceive(); resp.Opaque != i || len(resp.Body) != len(body) {
+			t.Fatalf("answer %d has opaque %d and %d bytes", i, resp.Opaque, len(resp.Body))
+		}
+	}
+	if got := most.Load(); got > limit/2+110_000 {
+		t.Errorf("%d bytes queued", got)
+	}
+	if n := s.Stats().SlowConnsDropped; n != 0 {
+		t.Errorf("%d dropped", n)
+	}
 }
 
 // TestViewsOfDeadConnectionsAreReleased: connections are reset while answers are made,

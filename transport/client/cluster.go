@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,27 +40,38 @@ func (e *ResponseError) Error() string {
 	return fmt.Sprintf("client: request %d answered %d: %s", e.Request, e.Code, e.Remark)
 }
 
-// Route says where a topic lives (body of RocketMQ's answer to code 105, TopicRouteData).
+// Route says where a topic lives, in the form that this package's callers need.
 type Route struct {
-	OrderTopicConf string        `json:"orderTopicConf"`
-	Brokers        []RouteBroker `json:"brokerDatas"`
-	Queues         []RouteQueue  `json:"queueDatas"`
+	OrderTopicConf string
+	Brokers        []RouteBroker
+	Queues         []RouteQueue
 }
 
-// RouteBroker is one broker group (BrokerData). Id 0 is the leader.
+// RouteBroker is one broker group. Id 0 is the leader.
 type RouteBroker struct {
-	Name    string           `json:"brokerName"`
-	Cluster string           `json:"cluster"`
-	Addrs   map[int64]string `json:"brokerAddrs"`
+	Name, Cluster string
+	Addrs         map[int64]string
 }
 
-// RouteQueue is a topic's queues in one broker group (QueueData).
+// RouteQueue is a topic's queues in one broker group.
 type RouteQueue struct {
-	Broker      string `json:"brokerName"`
-	ReadQueues  int    `json:"readQueueNums"`
-	WriteQueues int    `json:"writeQueueNums"`
-	Perm        int    `json:"perm"`
-	SysFlag     int    `json:"topicSysFlag"`
+	Broker                  string
+	ReadQueues, WriteQueues int
+	Perm, SysFlag           int
+}
+
+func routeOf(data *remoting.TopicRouteData) *Route {
+	r := &Route{OrderTopicConf: data.OrderTopicConf}
+	for _, b := range data.BrokerDatas {
+		r.Brokers = append(r.Brokers, RouteBroker{Name: b.BrokerName, Cluster: b.Cluster, Addrs: b.BrokerAddrs})
+	}
+	for _, q := range data.QueueDatas {
+		r.Queues = append(r.Queues, RouteQueue{
+			Broker: q.BrokerName, ReadQueues: int(q.ReadQueueNums), WriteQueues: int(q.WriteQueueNums),
+			Perm: int(q.Perm), SysFlag: int(q.TopicSysFlag),
+		})
+	}
+	return r
 }
 
 // Leader returns the leader's address of the named broker group, of the first group that has one when name is "".
@@ -186,11 +196,11 @@ func (c *Cluster) Route(ctx context.Context, topic string) (*Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	route := new(Route)
-	if err := json.Unmarshal(resp.Body, route); err != nil {
+	var data remoting.TopicRouteData
+	if err := data.Decode(resp.Body); err != nil {
 		return nil, fmt.Errorf("client: route of topic %q: %w", topic, err)
 	}
-	return route, nil
+	return routeOf(&data), nil
 }
 
 // InvokeAny sends cmd to one name server after the other until one answers with code 0. For
@@ -253,6 +263,7 @@ func (c *Cluster) InvokeRepeated(ctx context.Context, cmd *remoting.Command) (*r
 func (c *Cluster) invokeLeader(ctx context.Context, cmd *remoting.Command, repeat bool) (*remoting.Command, error) {
 	to := groupOf(cmd)
 	var refused *remoting.Command
+	var cause error // of the last try that ctx did not end
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		resp, sent, err := c.tryLeader(ctx, to, cmd, repeat)
 		switch {
@@ -263,12 +274,15 @@ func (c *Cluster) invokeLeader(ctx context.Context, cmd *remoting.Command, repea
 		case sent && !repeat:
 			return nil, err
 		}
+		if cause == nil || err != nil && ctx.Err() == nil {
+			cause = err
+		}
 		select {
 		case <-ctx.Done():
 			if refused != nil {
 				return refused, nil
 			}
-			return nil, fmt.Errorf("client: request %d: %w, after: %w", cmd.Code, ctx.Err(), err)
+			return nil, fmt.Errorf("client: request %d: %w, after: %w", cmd.Code, ctx.Err(), cause)
 		case <-time.After(pause):
 		}
 	}

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -60,15 +59,18 @@ func (f *fakeCluster) serve(i int, s *session, cmd *remoting.Command) {
 			s.answer(cmd, &remoting.Command{Code: remoting.ResponseTopicNotExist, Remark: "No topic route info"})
 			return
 		}
-		b := RouteBroker{Name: "g1", Cluster: "c", Addrs: map[int64]string{}}
+		b := remoting.BrokerData{BrokerName: "g1", Cluster: "c", BrokerAddrs: map[int64]string{}}
 		for id, addr := range f.addrs() {
-			b.Addrs[int64(id+1)] = addr
+			b.BrokerAddrs[int64(id+1)] = addr
 		}
 		if leader >= 0 {
-			b.Addrs[0] = f.nodes[leader].addr
+			b.BrokerAddrs[0] = f.nodes[leader].addr
 		}
-		body, _ := json.Marshal(Route{Brokers: []RouteBroker{b}, Queues: []RouteQueue{{Broker: "g1", ReadQueues: 8, WriteQueues: 8, Perm: 6}}})
-		s.answer(cmd, &remoting.Command{Body: body})
+		data := remoting.TopicRouteData{
+			BrokerDatas: []remoting.BrokerData{b},
+			QueueDatas:  []remoting.QueueData{{BrokerName: "g1", ReadQueueNums: 8, WriteQueueNums: 8, Perm: 6}},
+		}
+		s.answer(cmd, &remoting.Command{Body: data.Encode()})
 	case i != leader:
 		s.answer(cmd, &remoting.Command{Code: remoting.ResponseServiceNotAvailable, Remark: "not the leader"})
 	default:
@@ -244,22 +246,34 @@ func TestClusterConnectionsAreSharedAndReplaced(t *testing.T) {
 	}
 }
 
-// TestRouteBodyOfRocketMQ: the answer of a 4.9.4 name server to a request that asked for standard JSON
-// (form of the captured answers, keys quoted).
+// TestRouteBodyOfRocketMQ: answers of 4.9.4 name servers, the second one to an old client (unquoted ids).
 func TestRouteBodyOfRocketMQ(t *testing.T) {
-	const body = `{"brokerDatas":[{"brokerAddrs":{"1":"127.0.0.1:12031"},"brokerName":"peer-b","cluster":"PeerCluster"},` +
-		`{"brokerAddrs":{"0":"127.0.0.1:12011","1":"127.0.0.1:12031"},"brokerName":"peer-a","cluster":"PeerCluster","enableActingMaster":false}],` +
-		`"filterServerTable":{},"queueDatas":[{"brokerName":"peer-a","perm":6,"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":4}]}`
-	var route Route
-	if err := json.Unmarshal([]byte(body), &route); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{"": "127.0.0.1:12011", "peer-a": "127.0.0.1:12011", "peer-b": "", "peer-c": ""} {
-		if addr, ok := route.Leader(name); addr != want || ok != (want != "") {
-			t.Errorf("leader of %q is %q, %v", name, addr, ok)
+	for _, body := range []string{
+		`{"brokerDatas":[{"brokerAddrs":{"1":"127.0.0.1:12031"},"brokerName":"peer-b","cluster":"PeerCluster"},` +
+			`{"brokerAddrs":{"0":"127.0.0.1:12011","1":"127.0.0.1:12031"},"brokerName":"peer-a","cluster":"PeerCluster","enableActingMaster":false}],` +
+			`"filterServerTable":{},"queueDatas":[{"brokerName":"peer-a","perm":6,"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":4}]}`,
+		`{"brokerDatas":[{"brokerAddrs":{1:"127.0.0.1:12031"},"brokerName":"peer-b","cluster":"PeerCluster"},` +
+			`{"brokerAddrs":{0:"127.0.0.1:12011",1:"127.0.0.1:12031"},"brokerName":"peer-a","cluster":"PeerCluster"}],` +
+			`"filterServerTable":{},"queueDatas":[{"brokerName":"peer-a","perm":6,"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":4}]}`,
+	} {
+		n := startNode(t, func(s *session, cmd *remoting.Command) { s.answer(cmd, &remoting.Command{Body: []byte(body)}) })
+		route, err := newCluster(t, n.addr).Route(testContext(t), existing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"": "127.0.0.1:12011", "peer-a": "127.0.0.1:12011", "peer-b": "", "peer-c": ""} {
+			if addr, ok := route.Leader(name); addr != want || ok != (want != "") {
+				t.Errorf("leader of %q is %q, %v", name, addr, ok)
+			}
+		}
+		if want := (RouteQueue{Broker: "peer-a", ReadQueues: 8, WriteQueues: 4, Perm: 6}); len(route.Queues) != 1 || route.Queues[0] != want {
+			t.Errorf("queues %+v", route.Queues)
 		}
 	}
-	if q := route.Queues[0]; q.Broker != "peer-a" || q.Perm != 6 || q.ReadQueues != 8 || q.WriteQueues != 4 {
-		t.Errorf("queues %+v", q)
+	for _, body := range []string{"", "{", "[]"} {
+		n := startNode(t, func(s *session, cmd *remoting.Command) { s.answer(cmd, &remoting.Command{Body: []byte(body)}) })
+		if route, err := newCluster(t, n.addr).Route(testContext(t), existing); err == nil {
+			t.Errorf("body %q is route %+v", body, route)
+		}
 	}
 }
