@@ -103,6 +103,7 @@ func (b *Batch) Write() error {
 	for i := range b.runs {
 		r := &b.runs[i]
 		r.at -= r.count * UnitSize
+		r.queue.slot = -1
 		made := r.queue.max.Load() == 0
 		n, err := r.queue.write(b.unitsOf(r), r.first)
 		if err != nil {
@@ -140,9 +141,6 @@ func (b *Batch) Range(f func(topic []byte, queueID int32, next, tagsCode int64))
 }
 
 func (b *Batch) reset() {
-	for i := range b.runs {
-		b.runs[i].queue.slot = -1
-	}
 	clear(b.runs)
 	b.runs, b.entries, b.written = b.runs[:0], b.entries[:0], false
 }
