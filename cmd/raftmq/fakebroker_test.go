@@ -46,8 +46,8 @@ type fakeNode struct {
 	server *transport.Server
 	stored atomic.Int64 // messages taken
 
-	silent atomic.Bool // no send is answered
-	stall  sync.Mutex  // held by a test to make sends wait
+	silent atomic.Bool                   // no send is answered
+	stall  atomic.Pointer[chan struct{}] // sends wait until it is closed
 
 	failing atomic.Pointer[answerError] // what sends get
 }
@@ -194,8 +194,9 @@ func (n *fakeNode) send(r transport.Responder, cmd *remoting.Command) {
 		r.ReplyError(f.code, f.remark)
 		return
 	}
-	n.stall.Lock()
-	n.stall.Unlock() //nolint:staticcheck // waits while a test holds it
+	if gate := n.stall.Load(); gate != nil {
+		<-*gate
+	}
 	var h remoting.SendHeader
 	if err := h.Decode(cmd); err != nil {
 		r.ReplyError(remoting.ResponseSystemError, err.Error())

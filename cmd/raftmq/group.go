@@ -142,15 +142,31 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	return g, nil
 }
 
-// start lets the group take part and serve. Raft first: it restores the latest snapshot before it returns, so that a client that
-// connects meets tables that are as new as this node can know by itself.
-func (g *brokerGroup) start(l net.Listener) error {
+// start lets the group take part in Raft; it restores the latest snapshot before it returns.
+func (g *brokerGroup) start() error {
 	g.raft.OnState(g.stateChanged)
-	if err := g.raft.Start(); err != nil {
-		return err
+	return g.raft.Start()
+}
+
+// serveHold is how long a node that has just started lets clients wait for it to catch up; less than
+// the 3 s that Java clients give a route query.
+const serveHold = 2500 * time.Millisecond
+
+// serve answers clients from the moment on that this node has caught up. Until then connections wait in the listener's
+// queue, because a stock client takes any answer of a name server for final, an error too, and fails to start. Without a
+// majority there is nothing to catch up with, so after serveHold it serves in any case and says so in its answers.
+func (g *brokerGroup) serve(ctx context.Context, l net.Listener) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(serveHold); !g.caught.Load() && time.Now().Before(deadline); {
+		select {
+		case <-ctx.Done():
+			_ = l.Close()
+			return
+		case <-tick.C:
+		}
 	}
 	g.server.Serve(l)
-	return nil
 }
 
 // stop hands leadership over first, then lets go of clients (parked pulls are answered before connections close), then of peers, and

@@ -93,11 +93,12 @@ func (n *node) start() (err error) {
 		_ = clients.Close()
 		return fmt.Errorf("--http-address %s: %w", cfg.HTTPAddress, err)
 	}
-	if err := n.group.start(clients); err != nil {
+	if err := n.group.start(); err != nil {
 		_ = clients.Close()
 		return err
 	}
 	n.spawn(func() { n.group.learnTarget(n.ctx) })
+	n.spawn(func() { n.group.serve(n.ctx, clients) })
 	n.http.Serve()
 	if len(cfg.Join) > 0 {
 		n.members.KeepJoining(cfg.Join)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -33,16 +34,23 @@ func processEnv() []string {
 	return append(os.Environ(), mainVariable+"=1", "GORACE=atexit_sleep_ms=0")
 }
 
-// freePorts finds a port P so that P to P+width are free.
+// givenPorts is where freePorts goes on looking: tests that run at once get different ports.
+var givenPorts atomic.Int64
+
+// freePorts finds a port P so that P to P+width are free. They are below those that the system
+// gives to outgoing connections.
 func freePorts(t *testing.T, width int) int {
 	t.Helper()
-	for base := 20000 + os.Getpid()%1000*8; base < 32000; base += width + 1 {
+	givenPorts.CompareAndSwap(0, int64(20000+os.Getpid()%1000*8))
+	for {
+		base := int(givenPorts.Add(int64(width+1))) - width - 1
+		if base+width > 32000 {
+			t.Fatal("no free ports")
+		}
 		if portsFree(base, width) {
 			return base
 		}
 	}
-	t.Fatal("no free ports")
-	return 0
 }
 
 func portsFree(base, width int) bool {
