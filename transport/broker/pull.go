@@ -188,7 +188,8 @@ func (p *pull) run(mayPark bool) {
 		p.b.polls.park(p)
 		return
 	}
-	if code == codeBehind {
+	// What is acknowledged and not yet dispatched is there in a moment: 19 would tell a reader that it has seen all (F94).
+	if code == codeBehind || code == remoting.ResponsePullNotFound && next < p.res.MaxOffset {
 		code = remoting.ResponsePullRetryImmediately
 	}
 	p.answer(code, next, 0)

@@ -28,6 +28,10 @@ func (b *Broker) handleSend(r transport.Responder, cmd *remoting.Command) {
 		b.counters.heldWrites.Add(1)
 		return
 	}
+	if verdict == gateOpen { // behind so many held writes that no more can wait
+		b.replySend(r, refuse(remoting.ResponseSystemBusy, remarkRejected))
+		return
+	}
 	b.refuseWrite(r)
 }
 
