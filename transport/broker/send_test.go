@@ -72,7 +72,9 @@ func TestSendMaxOffset(t *testing.T) {
 // TestSendOrder is F95: pipelined sends to one queue are stored in the order sent, also across a
 // time without a leader and for a topic that the first of them creates. It is F93 too: each gets one answer.
 func TestSendOrder(t *testing.T) {
-	n := newNode(t, func(o *nodeOptions) { o.config = func(c *Config) { c.HoldWrites, c.MaxHeldWrites = 5*time.Second, 20_000 } })
+	n := newNode(t, func(o *nodeOptions) {
+		o.config = func(c *Config) { c.HoldWrites, c.MaxHeldWrites = 5*time.Second, 20_000 }
+	})
 	const conns, each = 4, 3000
 	var wg sync.WaitGroup
 	var mu sync.Mutex
