@@ -13,8 +13,9 @@ import (
 var errBytes = errors.New("log bytes do not match their journal record")
 
 // Open opens and recovers: above the recovery point the log is cut back to the last whole entry whose
-// journal record and bytes both verify (Index-With-Bytes); what is left is durable on return. Damage
-// below the point is ErrCorrupt, and nothing is changed.
+// journal record and bytes both verify (Index-With-Bytes). The cut is durable on return; what
+// was found above the point is so after the next Flush. Damage below the point is ErrCorrupt, and nothing
+// is changed.
 func Open(cfg Config) (*Log, error) {
 	cfg.ensureDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -175,8 +176,8 @@ func (l *Log) checkBytes(r *journalRecord) error {
 	return err
 }
 
-// cut removes what is behind end and makes the rest durable. The log first: a crash between
-// leaves journal records without bytes, which the next Open cuts again.
+// cut removes what is behind end, durably. The log first: a crash between leaves journal records
+// without bytes, which the next Open cuts again.
 func (l *Log) cut(p Point, end tail, why error) error {
 	if !errors.Is(why, errJournalBlank) {
 		l.logger.Warn("log is cut back to the last whole entry", "raft-index", end.index, "log-end", end.end,
@@ -192,8 +193,8 @@ func (l *Log) cut(p Point, end tail, why error) error {
 	if err := errors.Join(l.log.SetFlushed(p.LogEnd), l.journal.SetFlushed(p.JournalEnd)); err != nil {
 		return fmt.Errorf("commitlog: %w", err)
 	}
-	_, err := l.Flush(0)
-	return err
+	l.flushedTo.Store(l.log.FlushedOffset())
+	return nil
 }
 
 // Verify checks every journal record whose entry lies at or above from, up to the end of what is

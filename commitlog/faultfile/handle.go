@@ -1,6 +1,7 @@
 package faultfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,14 +47,16 @@ func (h *handle) Allocate(off, n int64) error {
 	return h.step("allocate")
 }
 
-func (h *handle) Zero(off, n int64) error {
+func (h *handle) Zero(off, n int64) (changed bool, err error) {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
 	if err := h.step("zero"); err != nil {
-		return err
+		return false, err
 	}
-	clear(h.node.mem[off : off+n])
-	return nil
+	b := h.node.mem[off : off+n]
+	changed = len(bytes.TrimLeft(b, "\x00")) > 0
+	clear(b)
+	return changed, nil
 }
 
 func (h *handle) Map(size int64, _ bool) ([]byte, error) {

@@ -38,18 +38,24 @@ func (q *Queue) Truncate(off int64) error {
 	for _, f := range files[keep:] {
 		f.release()
 	}
-	if f := q.fileAt(files[:keep], off); f != nil {
-		pos := off - f.from
-		if err := f.handle.Zero(pos, q.o.FileSize-pos); err != nil {
-			return fmt.Errorf("zero %s from %d: %w", f.path, pos, err)
+	cut := q.fileAt(files[:keep], off)
+	changed := false
+	if cut != nil {
+		pos := off - cut.from
+		var err error
+		if changed, err = cut.handle.Zero(pos, q.o.FileSize-pos); err != nil {
+			return fmt.Errorf("zero %s from %d: %w", cut.path, pos, err)
 		}
-		f.allocated.Store(0) // blocks may be gone; taking them again leaves the others alone
-		if err := f.handle.Sync(); err != nil {
-			return q.fail(err)
+		cut.allocated.Store(0) // blocks may be gone; taking them again leaves the others alone
+	}
+	if keep < len(files) || changed {
+		q.entriesDirty.Store(true)
+		if err := q.nameFiles(files[:keep]); err != nil {
+			return err
 		}
 	}
-	if keep < len(files) {
-		if err := q.fs.SyncDir(q.o.Dir); err != nil {
+	if changed {
+		if err := cut.handle.Sync(); err != nil {
 			return q.fail(err)
 		}
 	}

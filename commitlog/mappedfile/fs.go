@@ -39,8 +39,9 @@ type Handle interface {
 	// Allocate takes blocks for [off, off+n); taken ones stay as they are. Errors: ErrNoSpace,
 	// ErrUnsupported.
 	Allocate(off, n int64) error
-	// Zero makes [off, off+n) read as zero and may give its blocks back.
-	Zero(off, n int64) error
+	// Zero makes [off, off+n) read as zero and may give its blocks back. It tells whether there
+	// was anything to do.
+	Zero(off, n int64) (changed bool, err error)
 	// Map maps the first size bytes; once per handle.
 	Map(size int64, random bool) ([]byte, error)
 	// Dirty marks mapped bytes [off, off+n) as to be written by the next sync, though they are not

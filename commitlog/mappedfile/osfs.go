@@ -1,6 +1,7 @@
 package mappedfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -139,20 +140,30 @@ func (h *osHandle) fallocate(mode uint32, off, n int64) error {
 }
 
 // Zero clears what is left of the first page by hand and punches out the rest: writing
-// zeros would cost a whole segment of I/O after each crash.
-func (h *osHandle) Zero(off, n int64) error {
+// zeros would cost a whole segment of I/O after each crash. A queue that was closed in order
+// has nothing there, and pays one system call.
+func (h *osHandle) Zero(off, n int64) (changed bool, err error) {
 	page := int64(os.Getpagesize())
 	end := off + n
 	head := min(end, (off+page-1)/page*page)
-	err := Guard(func() error { clear(h.data[off:head]); return nil })
+	err = Guard(func() error {
+		if b := h.data[off:head]; len(bytes.TrimLeft(b, "\x00")) > 0 {
+			changed = true
+			clear(b)
+		}
+		return nil
+	})
 	if err != nil || head == end {
-		return err
+		return changed, err
+	}
+	if at, err := unix.Seek(int(h.file.Fd()), head, unix.SEEK_DATA); errors.Is(err, unix.ENXIO) || err == nil && at >= end {
+		return changed, nil // nothing was ever written there
 	}
 	err = h.fallocate(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, head, end-head)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
-		return Guard(func() error { clear(h.data[head:end]); return nil })
+		err = Guard(func() error { clear(h.data[head:end]); return nil })
 	}
-	return err
+	return true, err
 }
 
 func (h *osHandle) Map(size int64, random bool) ([]byte, error) {
