@@ -350,12 +350,33 @@ func (b *bench) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		moved := map[string]string{} // silent address → its group's leader
 		for _, p := range b.producers {
-			if broker, addr, silent := p.check(); silent {
-				p.leaveIfMoved(ctx, broker, addr)
+			broker, addr, silent := p.check()
+			if !silent {
+				continue
+			}
+			leader, asked := moved[addr]
+			if !asked {
+				leader = b.lookUp(ctx, broker, addr)
+				moved[addr] = leader
+			}
+			if leader != "" && leader != addr {
+				p.leave(addr)
 			}
 		}
 	}
+}
+
+// lookUp asks who leads instead of addr; "" when that is not known.
+func (b *bench) lookUp(ctx context.Context, broker, addr string) string {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	leader, err := b.target.leader(ctx, broker, addr)
+	if err != nil {
+		return ""
+	}
+	return leader
 }
 
 const watchInterval = 200 * time.Millisecond

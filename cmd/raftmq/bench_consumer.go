@@ -102,7 +102,7 @@ func (c *consumer) reconnecting() {
 func (c *consumer) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
-	addr, err := c.b.target.leader(ctx, c.broker)
+	addr, err := c.b.target.leader(ctx, c.broker, "")
 	if err != nil {
 		return err
 	}

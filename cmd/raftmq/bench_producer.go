@@ -193,7 +193,7 @@ func sleep(ctx context.Context, d time.Duration) {
 func (p *producer) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
-	addr, err := p.b.target.leader(ctx, p.group.broker)
+	addr, err := p.b.target.leader(ctx, p.group.broker, p.addr)
 	if err != nil {
 		return err
 	}
@@ -434,14 +434,8 @@ func (p *producer) check() (broker, addr string, silent bool) {
 	return p.group.broker, p.addr, silent
 }
 
-// leaveIfMoved closes the connection to addr if another broker leads meanwhile.
-func (p *producer) leaveIfMoved(ctx context.Context, broker, addr string) {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
-	defer cancel()
-	leader, err := p.b.target.leader(ctx, broker)
-	if err != nil || leader == addr {
-		return
-	}
+// leave closes the connection to addr.
+func (p *producer) leave(addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sock != nil && p.addr == addr {

@@ -34,13 +34,10 @@ func (t *benchTarget) close() {
 	}
 }
 
-// leader asks one name server, another one each time, for a broker group's leader.
-func (t *benchTarget) leader(ctx context.Context, broker string) (string, error) {
-	t.mu.Lock()
-	cluster := t.clusters[1+t.next%(len(t.clusters)-1)]
-	t.next++
-	t.mu.Unlock()
-	route, err := cluster.Route(ctx, t.topic)
+// leader asks one name server, another one each time, for a broker group's leader. It does not ask
+// the address avoid, which was silent, if there are others.
+func (t *benchTarget) leader(ctx context.Context, broker, avoid string) (string, error) {
+	route, err := t.nextServer(avoid).Route(ctx, t.topic)
 	if err != nil {
 		return "", err
 	}
@@ -49,4 +46,19 @@ func (t *benchTarget) leader(ctx context.Context, broker string) (string, error)
 		return "", fmt.Errorf("no leader of %s is known", broker)
 	}
 	return addr, nil
+}
+
+func (t *benchTarget) nextServer(avoid string) *client.Cluster {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	single := t.clusters[1:]
+	var chosen *client.Cluster
+	for range single {
+		chosen = single[t.next%len(single)]
+		t.next++
+		if chosen.NameServers()[0] != avoid {
+			break
+		}
+	}
+	return chosen
 }
