@@ -104,13 +104,16 @@ func (b *Batch) Write() error {
 		r := &b.runs[i]
 		r.at -= r.count * UnitSize
 		r.queue.slot = -1
-		made := r.queue.max.Load() == 0
-		n, err := r.queue.write(b.unitsOf(r), r.first)
+		if r.queue.files.Load() == nil && b.set.pool.full() {
+			if err := b.set.Flush(); err != nil {
+				return err
+			}
+		}
+		n, err := r.queue.write(b.set, b.unitsOf(r), r.first)
 		if err != nil {
 			return err
 		}
 		grew += n
-		b.set.touch(r.queue, made)
 	}
 	b.set.total.Add(grew)
 	return nil

@@ -35,7 +35,7 @@ func (s *Set) load(point Point) error {
 				s.logger.Warn("ignoring what is no queue's folder", "path", filepath.Join(dir, d.Name()))
 				continue
 			}
-			found = append(found, newQueue(&s.opts, t.Name(), int32(id)))
+			found = append(found, newQueue(&s.opts, s.pool, t.Name(), int32(id)))
 		}
 	}
 	return s.loadAll(found, point)
@@ -72,10 +72,9 @@ func (s *Set) loadAll(found []*Queue, point Point) error {
 	}
 	wg.Wait()
 	for _, q := range found {
-		if q.files.Load() == nil {
+		if q.max.Load() == 0 {
 			continue
 		}
-		// Also after an error: Open closes what it finds here.
 		s.queues[key{q.topic, q.id}] = q
 		s.count.Add(1)
 		s.total.Add(q.max.Load())
@@ -127,8 +126,7 @@ func (q *Queue) load(point int64) error {
 	}
 	q.min.Store(lo)
 	q.max.Store(hi)
-	q.files.Store(files)
-	return nil
+	return q.pool.offer(q, files)
 }
 
 // cut zeroes what is behind max. After a clean stop there is nothing, and thousands of queues
@@ -159,20 +157,37 @@ func (q *Queue) unit(files *mappedfile.Queue, n int64) (Unit, error) {
 	return Units(v.Bytes).At(0), nil
 }
 
-// extent finds the middle part, [lo, hi), by binary search, and looks at both ends of each
+// gallop is search with growing steps from lo on. Most queues of many are short: looking in
+// the middle of their files would bring in pages of nothing, for each of them.
+func gallop(lo, hi int64, f func(int64) (bool, error)) (int64, error) {
+	step := int64(1)
+	for at := lo; at < hi; at, step = at+step, step*2 {
+		ok, err := f(at)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			return search(lo, at, f)
+		}
+		lo = at + 1
+	}
+	return search(lo, hi, f)
+}
+
+// extent finds the middle part, [lo, hi), by searching, and looks at both ends of each
 // file, so that a file of something else does not pass.
 func (q *Queue) extent(files *mappedfile.Queue, point int64) (lo, hi int64, err error) {
 	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)
 	begin, end := files.MinOffset()/UnitSize, files.MaxOffset()/UnitSize
 	unit := func(n int64) (Unit, error) { return q.unit(files, n) }
-	lo, err = search(begin, end, func(n int64) (bool, error) {
+	lo, err = gallop(begin, end, func(n int64) (bool, error) {
 		u, err := unit(n)
 		return !u.IsFiller(), err
 	})
 	if err != nil {
 		return 0, 0, err
 	}
-	hi, err = search(lo, end, func(n int64) (bool, error) {
+	hi, err = gallop(lo, end, func(n int64) (bool, error) {
 		u, err := unit(n)
 		return !u.IsRecord() || u.End() > point, err
 	})

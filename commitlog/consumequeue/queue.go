@@ -1,10 +1,12 @@
 package consumequeue
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"raftmq/commitlog/mappedfile"
@@ -19,20 +21,27 @@ type Queue struct {
 	opts   *mappedfile.Options // the set's; Dir is filled in by openFiles
 	inFile int64               // units in a file
 
-	// files is nil until the first write. Its own end is not ours: after Open it is the end of
-	// the last file, and [min, max) says what is readable.
-	files    atomic.Pointer[mappedfile.Queue]
 	min, max atomic.Int64 // readable units are [min, max)
 
+	// files is nil before the first write and while the pool has closed it. Its own end is not
+	// ours: after Open it is the end of the last file, and [min, max) says what is readable.
+	files  atomic.Pointer[mappedfile.Queue]
+	pool   *pool
+	opened int  // files the pool counts; its mu guards it
+	gone   bool // the set was cleared; the pool's mu guards it
+	used   atomic.Bool
+	// rw is held shared by who writes or flushes, and exclusively by who closes.
+	rw    sync.RWMutex
+	dirty atomic.Bool // has units that no flush has covered yet; set with rw held
+
 	// The rest belongs to Batch's goroutine.
-	name  []byte // topic, for callbacks
-	slot  int    // place in the running batch, -1 when it has no unit there
-	dirty atomic.Bool
+	name []byte // topic, for callbacks
+	slot int    // place in the running batch, -1 when it has no unit there
 }
 
-func newQueue(opts *mappedfile.Options, topic string, id int32) *Queue {
+func newQueue(opts *mappedfile.Options, pool *pool, topic string, id int32) *Queue {
 	return &Queue{
-		topic: topic, id: id, opts: opts, name: []byte(topic), slot: -1,
+		topic: topic, id: id, opts: opts, pool: pool, name: []byte(topic), slot: -1,
 		dir:    filepath.Join(opts.Dir, topic, strconv.Itoa(int(id))),
 		inFile: opts.FileSize / UnitSize,
 	}
@@ -62,19 +71,27 @@ func (v *View) Release() { v.held.Release() }
 // View returns the units from offset n on, at most max of them and at least one, as far as
 // they are in one file. ErrRange when n is not in [Min, Max).
 func (q *Queue) View(n int64, max int) (View, error) {
-	files := q.files.Load()
 	lo, hi := q.min.Load(), q.max.Load()
-	if files == nil || n < lo || n >= hi || max <= 0 {
+	if n < lo || n >= hi || max <= 0 {
 		return View{}, fmt.Errorf("%w: %s/%d offset %d, has [%d, %d)", ErrRange, q.topic, q.id, n, lo, hi)
 	}
 	// Not beyond max: units that a batch is still writing are nobody's business.
 	count := min(hi-n, int64(max))
-	held, err := files.View(n*UnitSize, int(count)*UnitSize)
-	if err != nil {
-		return View{}, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
+	for {
+		files, err := q.pool.get(q)
+		if err != nil {
+			return View{}, err
+		}
+		held, err := files.View(n*UnitSize, int(count)*UnitSize)
+		if errors.Is(err, mappedfile.ErrClosed) {
+			continue // by the pool, just now; or for good, which get will say
+		}
+		if err != nil {
+			return View{}, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
+		}
+		b := held.Bytes
+		return View{Units: Units(b[:len(b)-len(b)%UnitSize]), held: held}, nil
 	}
-	b := held.Bytes
-	return View{Units: Units(b[:len(b)-len(b)%UnitSize]), held: held}, nil
 }
 
 // At returns unit n. ErrRange when there is none.
@@ -140,19 +157,22 @@ func (q *Queue) openFiles() (*mappedfile.Queue, error) {
 
 // write stores the units of offsets [first, first+len(units)) and makes them readable. It
 // returns by how much Max grew.
-func (q *Queue) write(units Units, first int64) (grew int64, err error) {
-	files := q.files.Load()
-	if files == nil {
-		if files, err = q.openFiles(); err != nil {
-			return 0, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
-		}
-		q.files.Store(files)
+func (q *Queue) write(s *Set, units Units, first int64) (grew int64, err error) {
+	q.rw.RLock()
+	defer q.rw.RUnlock()
+	// Before the files are looked up: the pool leaves a dirty queue's alone.
+	made := q.max.Load() == 0
+	s.touch(q, made)
+	files, err := q.pool.get(q)
+	if err != nil {
+		return 0, err
 	}
-	if q.max.Load() == 0 && first > 0 {
+	if made && first > 0 {
 		if err := q.fill(files, first); err != nil {
 			return 0, err
 		}
 		q.min.Store(first)
+		s.firsts.Add(first)
 	}
 	if err := files.WriteAt(units, first*UnitSize); err != nil {
 		return 0, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
@@ -183,21 +203,18 @@ func (q *Queue) fill(files *mappedfile.Queue, first int64) error {
 	return nil
 }
 
+// flush makes durable what was written before the call.
 func (q *Queue) flush() error {
+	q.rw.RLock()
+	defer q.rw.RUnlock()
+	// Before the flush: a unit written during it makes the queue dirty again.
+	q.dirty.Store(false)
 	files := q.files.Load()
 	if files == nil {
-		return nil
+		return nil // cleared
 	}
 	if _, err := files.Flush(0); err != nil {
 		return fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
 	}
 	return nil
-}
-
-func (q *Queue) close() error {
-	files := q.files.Load()
-	if files == nil {
-		return nil
-	}
-	return files.Close()
 }

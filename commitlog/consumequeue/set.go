@@ -1,7 +1,6 @@
 package consumequeue
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 
 	"raftmq/commitlog/mappedfile"
 )
@@ -26,6 +26,9 @@ type Config struct {
 	// AllocateStep is how much disk a queue takes ahead of its end (64 KiB), so that thousands
 	// of short queues don't take a whole file each.
 	AllocateStep int64
+	// MaxOpenFiles bounds the queue files that are open and mapped at a time (half of the
+	// process's descriptors, 64 to 16,384).
+	MaxOpenFiles int
 	Logger       hclog.Logger
 	FS           mappedfile.FS // of the queue files (the operating system's)
 }
@@ -39,6 +42,7 @@ type key struct {
 type Set struct {
 	opts   mappedfile.Options
 	logger hclog.Logger
+	pool   *pool
 
 	// mu guards queues against readers; only Batch's goroutine (and Clear, while there is
 	// none) changes the map.
@@ -91,7 +95,10 @@ func (c Config) options() mappedfile.Options {
 // whole log again.
 func Open(c Config, point Point, begin int64) (*Set, error) {
 	o := c.options()
-	s := &Set{opts: o, logger: o.Logger, queues: map[key]*Queue{}}
+	s := &Set{opts: o, logger: o.Logger, pool: &pool{limit: c.MaxOpenFiles}, queues: map[key]*Queue{}}
+	if s.pool.limit <= 0 {
+		s.pool.limit = defaultOpenFiles()
+	}
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("consumequeue: %w", err)
 	}
@@ -103,11 +110,7 @@ func Open(c Config, point Point, begin int64) (*Set, error) {
 		err = s.compare(point, begin)
 	}
 	if err != nil {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		for _, q := range s.queues {
-			q.close() // the first error is the one to tell
-		}
+		s.pool.close() // the first error is the one to tell
 		return nil, err
 	}
 	return s, nil
@@ -195,7 +198,7 @@ func (s *Set) create(topic []byte, queueID int32) (*Queue, error) {
 	if queueID < 0 {
 		return nil, fmt.Errorf("%w %d of %s", ErrQueueID, queueID, topic)
 	}
-	q := newQueue(&s.opts, string(topic), queueID)
+	q := newQueue(&s.opts, s.pool, string(topic), queueID)
 	s.mu.Lock()
 	s.queues[key{q.topic, queueID}] = q
 	s.mu.Unlock()
@@ -211,7 +214,6 @@ func (s *Set) touch(q *Queue, made bool) {
 	defer s.dirty.Unlock()
 	if made {
 		s.count.Add(1)
-		s.firsts.Add(q.min.Load())
 		s.dirty.made = append(s.dirty.made, q)
 	}
 	if !q.dirty.Swap(true) {
@@ -229,21 +231,46 @@ func (s *Set) Flush() error {
 	return s.flush()
 }
 
+// manyDirty is how many queues are cheaper to flush by syncing the whole file system: a new
+// queue alone costs three syncs.
+const manyDirty = 64
+
 func (s *Set) flush() error {
 	s.dirty.Lock()
 	queues, made := s.dirty.queues, s.dirty.made
 	s.dirty.queues, s.dirty.made = nil, nil
-	// Before the flush: a unit written during it makes the queue dirty again.
-	for _, q := range queues {
-		q.dirty.Store(false)
-	}
 	s.dirty.Unlock()
+	if _, real := s.opts.FS.(mappedfile.OS); len(queues) > manyDirty && (real || s.opts.FS == nil) {
+		return s.flushAll(queues)
+	}
 	for _, q := range queues {
 		if err := q.flush(); err != nil {
 			return err
 		}
 	}
 	return s.syncParents(made)
+}
+
+// flushAll makes everything durable at once, folders included.
+func (s *Set) flushAll(queues []*Queue) error {
+	for _, q := range queues {
+		q.rw.RLock()
+		q.dirty.Store(false)
+	}
+	defer func() {
+		for _, q := range queues {
+			q.rw.RUnlock()
+		}
+	}()
+	d, err := os.Open(s.opts.Dir)
+	if err != nil {
+		return fmt.Errorf("consumequeue: %w", err)
+	}
+	defer d.Close()
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		return fmt.Errorf("consumequeue: sync file system of %s: %w", s.opts.Dir, err)
+	}
+	return nil
 }
 
 // syncParents makes the folders of new queues durable, each parent once.
@@ -292,11 +319,7 @@ func (s *Set) Clear() error {
 	s.total.Store(0)
 	s.firsts.Store(0)
 	s.count.Store(0)
-	var errs []error
-	for _, q := range old {
-		errs = append(errs, q.close())
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := s.pool.closeAll(old); err != nil {
 		return err
 	}
 	if err := Remove(s.opts.Dir); err != nil {
@@ -315,13 +338,5 @@ func (s *Set) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var first error
-	for _, q := range s.queues {
-		if err := q.close(); err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
+	return s.pool.close()
 }

@@ -174,7 +174,7 @@ func losePages(t *testing.T, rnd *rand.Rand, durable, dir string) {
 				copy(now[at:min(at+4096, len(now))], old[at:])
 			}
 		}
-		return os.WriteFile(path, now, 0o644)
+		return writeSparse(path, now)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -223,9 +223,9 @@ func TestDamagedQueueFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			leakCheck(t)
-			cfg := testConfig(t, t.TempDir())
+			cfg := quiet(t, t.TempDir())
 			s := open(t, cfg)
-			m := fill(t, s, 13, 400)
+			m := fill(t, s, 13, 250)
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}

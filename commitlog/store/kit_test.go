@@ -301,11 +301,34 @@ func copyDir(t testing.TB, from, to string) {
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(target, b, 0o644)
+		return writeSparse(target, b)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// writeSparse leaves out pages of zeroes, of which segments and journal mostly consist.
+func writeSparse(path string, b []byte) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(int64(len(b))); err != nil {
+		return err
+	}
+	zero := make([]byte, 4096)
+	for at := 0; at < len(b); at += len(zero) {
+		page := b[at:min(at+len(zero), len(b))]
+		if bytes.Equal(page, zero[:len(page)]) {
+			continue
+		}
+		if _, err := f.WriteAt(page, int64(at)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // contents is what log and queues of a closed store hold: file to bytes, trailing zeroes and

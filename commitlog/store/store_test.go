@@ -11,6 +11,9 @@ func TestProperty(t *testing.T) {
 	for seed := range uint64(3) {
 		leakCheck(t)
 		cfg := testConfig(t, t.TempDir())
+		if seed > 0 {
+			cfg.FS = lazyFS{}
+		}
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		s := open(t, cfg)
 		m := newModel()
