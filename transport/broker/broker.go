@@ -112,12 +112,13 @@ func (b *Broker) Register(s *transport.Server) {
 	}
 	s.HandleInline(remoting.RequestUpdateConsumerOffset, b.leaderOnly(refuseUnavailable, b.updateConsumerOffset))
 	s.HandleInline(remoting.RequestQueryConsumerOffset, b.leaderOnly(closeConnection, b.queryConsumerOffset))
-	s.HandleInline(remoting.RequestSearchOffsetByTimestamp, b.leaderOnly(refuseUnavailable, b.searchOffset))
 	s.HandleInline(remoting.RequestGetMaxOffset, b.leaderOnly(refuseUnavailable, b.maxOffset))
 	s.HandleInline(remoting.RequestGetMinOffset, b.leaderOnly(refuseUnavailable, b.minOffset))
 	s.HandleInline(remoting.RequestGetEarliestMsgStoreTime, b.leaderOnly(refuseUnavailable, b.earliestStoreTime))
-	s.HandleInline(remoting.RequestViewMessageByID, b.viewMessage)
 	s.HandleInline(remoting.RequestGetConsumerListByGroup, b.consumerList)
+	// These may read cold pages.
+	s.Handle(remoting.RequestSearchOffsetByTimestamp, b.leaderOnly(refuseUnavailable, b.searchOffset))
+	s.Handle(remoting.RequestViewMessageByID, b.viewMessage)
 	s.Handle(remoting.RequestHeartBeat, b.heartbeat)
 	s.Handle(remoting.RequestUnregisterClient, b.unregister)
 	s.Handle(remoting.RequestCheckClientConfig, b.checkClientConfig)
@@ -199,7 +200,7 @@ func (b *Broker) Drain() {
 		b.state.Unlock()
 		b.held.close()
 		b.polls.close()
-		b.gather.lose()
+		b.gather.close()
 	})
 }
 

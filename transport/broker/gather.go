@@ -28,6 +28,7 @@ type gatherer struct {
 		waiters []transport.Responder // answered when dirty is applied
 		readers []func(error)         // called then
 		scratch []byte
+		closed  bool
 	}
 	wake   chan struct{} // something is dirty
 	urgent chan struct{} // flush now
@@ -55,6 +56,13 @@ func (g *gatherer) init(b *Broker) {
 // add notes an offset. r, if not nil, is answered when it is applied. No allocation for a known queue.
 func (g *gatherer) add(group, topic []byte, queueID int32, offset int64, r *transport.Responder) {
 	g.mu.Lock()
+	if g.mu.closed {
+		g.mu.Unlock()
+		if r != nil {
+			answerRefusal(*r, g.b.unavailable())
+		}
+		return
+	}
 	o := g.offsetLocked(group, topic, queueID)
 	if !o.dirty && o.inFlight == 0 {
 		if have, ok := g.b.cfg.Tables.ConsumerOffset(o.key.group, o.key.topic, queueID); ok && have == offset {
@@ -106,7 +114,7 @@ func (g *gatherer) settled(group, topic string, queueID int32, f func(error)) bo
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	k := g.mu.keys[topic+"@"+group]
-	if k == nil {
+	if k == nil || g.mu.closed {
 		return false
 	}
 	o := k.queues[queueID]
@@ -218,6 +226,14 @@ func (g *gatherer) lose() {
 	batch := g.takeLocked()
 	g.mu.Unlock()
 	g.done(batch, raftnode.ErrNotLeader)
+}
+
+// close refuses what is gathered and everything from now on: nobody would flush it.
+func (g *gatherer) close() {
+	g.mu.Lock()
+	g.mu.closed = true
+	g.mu.Unlock()
+	g.lose()
 }
 
 func signal(c chan struct{}) {

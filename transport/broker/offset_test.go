@@ -279,3 +279,34 @@ func TestGatherForgetsIdleQueues(t *testing.T) {
 	})
 	eventually(t, "the last is committed too", func() bool { o, _ := n.tables.ConsumerOffset("g", "T", gatherKept+9); return o == 1 })
 }
+
+// TestAfterClose: whatever comes between Close and the server's shutdown is answered, or the shutdown would wait for it.
+func TestAfterClose(t *testing.T) {
+	n := newNode(t)
+	n.putTopic("T", 1)
+	c := n.dial()
+	n.broker.Close()
+	for name, call := range map[string]func() *remoting.Command{
+		"send": func() *remoting.Command { return c.send("T", 0, "", []byte("x")) },
+		"pull": func() *remoting.Command { return c.pull("g", "T", 0, 0, flagPark, time.Minute) },
+		"update": func() *remoting.Command {
+			return c.call(remoting.RequestUpdateConsumerOffset, nil, updateFields("g", "T", 0, 1)...)
+		},
+		"query offset": func() *remoting.Command { return c.queryOffset("g", "T", 0) },
+		"max offset": func() *remoting.Command {
+			return c.call(remoting.RequestGetMaxOffset, nil, "topic", "T", "queueId", "0")
+		},
+		"members": func() *remoting.Command { return c.consumers("g") },
+		"topic": func() *remoting.Command {
+			return c.call(remoting.RequestUpdateAndCreateTopic, nil, topicFields("A")...)
+		},
+		"heartbeat": func() *remoting.Command { return c.beat("c@1", "g", "T") },
+	} {
+		if r := call(); r == nil {
+			t.Errorf("%s: no answer", name)
+		}
+	}
+	n.raft.follow(2, "")
+	want(t, c.send("T", 0, "", []byte("x")), remoting.ResponseServiceNotAvailable)
+	want(t, c.call(remoting.RequestGetMaxOffset, nil, "topic", "T", "queueId", "0"), remoting.ResponseServiceNotAvailable)
+}
