@@ -58,9 +58,9 @@ type Config struct {
 	// commands itself. An error makes the node give leadership up.
 	Prepare func(apply func(command []byte) error) error
 
-	HeartbeatTimeout time.Duration // (500 ms) follower without contact starts an election after 1–2 of it
-	ElectionTimeout  time.Duration // (500 ms)
-	LeaseTimeout     time.Duration // (400 ms) leader without a quorum steps down
+	HeartbeatTimeout time.Duration // (800 ms) follower without contact starts an election after 1–2 of it
+	ElectionTimeout  time.Duration // (as HeartbeatTimeout)
+	LeaseTimeout     time.Duration // (15/16 of HeartbeatTimeout) leader without a quorum steps down
 
 	MaxEntryBytes    int   // an entry that reached this size takes no further command (1 MiB)
 	MaxCommandBytes  int   // one command (8 MiB)
@@ -80,9 +80,9 @@ type Config struct {
 
 func (c *Config) ensureDefaults() {
 	def(&c.LogStore, WAL)
-	def(&c.HeartbeatTimeout, 500*time.Millisecond)
+	def(&c.HeartbeatTimeout, 800*time.Millisecond)
 	def(&c.ElectionTimeout, c.HeartbeatTimeout)
-	def(&c.LeaseTimeout, c.HeartbeatTimeout*4/5)
+	def(&c.LeaseTimeout, c.HeartbeatTimeout*15/16)
 	def(&c.MaxEntryBytes, 1<<20)
 	def(&c.MaxCommandBytes, 8<<20)
 	def(&c.MaxEntryCommands, 4096)
