@@ -34,8 +34,8 @@ type Config struct {
 	SyncFlushTimeout time.Duration // (5 s)
 	Logger           hclog.Logger
 	// OnFatal is called once when the node must stop: a local disk error in the append
-	// path, a failed flush, a dead dispatcher. Default: panic. It may run on any goroutine of
-	// the store or of a caller; Close may be called from it.
+	// path, a failed flush, a dead dispatcher. Default: panic. It runs on a goroutine that
+	// Close joins, or on a caller's: it must return soon and leave closing to another one.
 	OnFatal func(error)
 
 	// DelayLevels decides the deliver times in the schedule topic's queues; the same on all

@@ -245,7 +245,8 @@ func names(u consumequeue.Unit, b []byte, queueID int32, n int64) bool {
 		v.PhyOffset() == u.PhyOffset && v.QueueOffset() == n && v.QueueID() == queueID
 }
 
-// readFailed sorts out why a queue could not be read.
+// readFailed sorts out why a queue could not be read. Damage and a failing disk stop the node;
+// anything else (descriptors, memory) is told, and the reader comes again.
 func (s *Store) readFailed(err error) {
 	switch {
 	case errors.Is(err, mappedfile.ErrClosed), errors.Is(err, consumequeue.ErrClosed), errors.Is(err, consumequeue.ErrRange),
@@ -254,7 +255,9 @@ func (s *Store) readFailed(err error) {
 	case errors.Is(err, errDamagedUnit):
 		err = fmt.Errorf("%w; the queues are built again from the log at the next start", err)
 		s.fatal(errors.Join(err, s.suspendPoints()))
-	default:
+	case errors.Is(err, mappedfile.ErrFault):
 		s.fatal(fmt.Errorf("store: read: %w", err))
+	default:
+		s.logger.Warn("could not read a queue", "error", err)
 	}
 }

@@ -116,6 +116,10 @@ func (s *Store) close() error {
 	return errors.Join(errs...)
 }
 
+// Installing tells that the log is being replaced or extended by a peer's bytes: offsets that
+// are asked for now say nothing (Never-Guess).
+func (s *Store) Installing() bool { return s.installing.Load() }
+
 // Mode returns the flush mode.
 func (s *Store) Mode() FlushMode { return s.cfg.FlushMode }
 
