@@ -361,8 +361,8 @@ func TestGate(t *testing.T) {
 	// Held, then another node leads.
 	answer := make(chan *remoting.Command, 8)
 	hold := func() {
-		go func() { answer <- c.send("T", 0, "", []byte("x")) }()
 		before := n.broker.Stats().HeldWrites
+		go func() { answer <- c.send("T", 0, "", []byte("x")) }()
 		eventually(t, "a write is held", func() bool { return n.broker.Stats().HeldWrites > before })
 	}
 	hold()
