@@ -399,3 +399,70 @@ func TestReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestDeleteBefore: retention stops at the recovery point, and journal files go with their bytes.
+func TestDeleteBefore(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	l := openLog(t, cfg)
+	for i := range uint64(300) {
+		apply(t, l, i+1, "T", 0, records("T", 0, 1, 1000, 1, 0), 1)
+	}
+	if n, err := l.DeleteBefore(l.MaxOffset()); n != 0 || err != nil {
+		t.Fatalf("without a recovery point %d segments went, %v", n, err)
+	}
+	if _, err := l.SetRecoveryPoint(); err != nil {
+		t.Fatal(err)
+	}
+	journalFiles := l.journal.Files()
+	n, err := l.DeleteBefore(l.MaxOffset() - testSegment)
+	if err != nil || n == 0 || l.Segments() != 2 && l.Segments() != 3 {
+		t.Fatalf("%d segments went, %v, %d are left", n, err, l.Segments())
+	}
+	if l.journal.Files() >= journalFiles {
+		t.Errorf("%d of %d journal files are left", l.journal.Files(), journalFiles)
+	}
+	min := l.MinOffset()
+	p := l.Position()
+	if err := l.Verify(0); err != nil {
+		t.Error(err)
+	}
+	closeLog(t, l)
+	l = openLog(t, cfg)
+	if l.MinOffset() != min || l.MaxOffset() != p.LogEnd {
+		t.Fatalf("reopened: %d to %d", l.MinOffset(), l.MaxOffset())
+	}
+	// A snapshot below what was deleted: its entries are recomputed without comparison.
+	old := Position{RaftIndex: 2, RaftTerm: 1, LogEnd: 2000, LastStoreTimestamp: 1, QueueOffsets: []QueueOffset{{"T", 0, 2}}}
+	if err := l.Restore(old); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(300) {
+		if i >= 2 {
+			apply(t, l, i+1, "T", 0, records("T", 0, 1, 1000, 1, 0), 1)
+		}
+	}
+	if got := l.Position(); fmt.Sprint(got) != fmt.Sprint(p) {
+		t.Errorf("position %+v, want %+v", got, p)
+	}
+	apply(t, l, 301, "T", 0, records("T", 0, 1, 1000, 1, 0), 1)
+	if err := l.Verify(0); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClosed: a second Close is harmless, and nothing works after the first.
+func TestClosed(t *testing.T) {
+	l := openLog(t, testConfig(t.TempDir()))
+	apply(t, l, 1, "T", 0, records("T", 0, 1, 1000, 1, 0), 1)
+	closeLog(t, l)
+	closeLog(t, l)
+	_, err1 := l.View(0, 1)
+	_, err2 := l.SetRecoveryPoint()
+	_, err3 := l.DeleteBefore(1)
+	_, err4 := l.Flush(0)
+	for i, err := range []error{err1, err2, err3, err4, l.BeginEntry(2, 1), l.Restore(Position{}), l.ResetTo(0), l.WriteRaw([]byte("x"))} {
+		if !errors.Is(err, ErrClosed) && !errors.Is(err, mappedfile.ErrClosed) {
+			t.Errorf("call %d after Close: %v", i, err)
+		}
+	}
+}
