@@ -15,6 +15,7 @@ import (
 	"raftmq/commitlog/store"
 	"raftmq/fsm/command"
 	"raftmq/fsm/raftnode"
+	"raftmq/transport"
 	"raftmq/transport/remoting"
 )
 
@@ -446,22 +447,22 @@ func TestSyncFlush(t *testing.T) {
 	want(t, c.send("T", 0, "WAIT\x01false", []byte("x")), 0)
 }
 
-// TestLateFlush: a flush that is not confirmed in time is code 10 with message id and offset.
+// TestLateFlush: a flush that is not confirmed in time is code 10 with message id and offset, as the message is stored.
 func TestLateFlush(t *testing.T) {
 	n := newNode(t)
-	c := n.dial()
-	n.putTopic("T", 1)
-	want(t, c.send("T", 0, "", []byte("x")), 0)
-	p := newSendProposal(n.broker)
-	p.ids, p.queueOffset = []byte("ABC"), 7
-	p.code = remoting.ResponseFlushDiskTimeout
-	var resp remoting.Command
-	frame := p.appendAnswer(nil)
-	if err := remoting.DecodeFrame(frame[4:], &resp, new([]byte)); err != nil {
-		t.Fatal(err)
-	}
-	if s := sendResponse(t, &resp); s.Code != remoting.ResponseFlushDiskTimeout || string(s.MsgID) != "ABC" || s.QueueOffset != 7 {
-		t.Errorf("answer %+v", s)
+	n.server.HandleInline(9999, func(r transport.Responder, _ *remoting.Command) {
+		p := newSendProposal(n.broker)
+		p.r, p.queueID, p.queueOffset = r, 3, 7
+		p.sizes = []int32{100}
+		if end := p.appendIDs(500); end != 600 {
+			t.Errorf("end %d", end)
+		}
+		p.onFlushed(store.ErrFlushTimeout)
+	})
+	s := sendResponse(t, want(t, n.dial().call(9999, nil), remoting.ResponseFlushDiskTimeout, ""))
+	_, phy, err := record.ParseMessageID(string(s.MsgID))
+	if err != nil || phy != 500 || s.QueueID != 3 || s.QueueOffset != 7 {
+		t.Errorf("answer %+v, %v", s, err)
 	}
 }
 
