@@ -472,9 +472,10 @@ func TestHalfInstalled(t *testing.T) {
 				send(t, in, peer, from, (from+p.LogEnd)/2, 999)
 				var res GetResult
 				s.Get(&GetRequest{Topic: []byte("T1"), QueueID: 1, Offset: 3, MaxMsgs: 1}, &res)
-				if res.Status != OffsetFoundNull || res.NextBeginOffset != 3 {
+				if extend && res.Status != Found || !extend && (res.Status != OffsetFoundNull || res.NextBeginOffset != 3) || s.Replacing() == extend {
 					t.Fatalf("meanwhile: %v next %d", res.Status, res.NextBeginOffset)
 				}
+				res.Release()
 				reopen := func() {
 					if err := s.Close(); err != nil {
 						t.Fatal(err)
@@ -535,7 +536,7 @@ func TestHalfInstalled(t *testing.T) {
 				if extend {
 					want = before
 				}
-				if low != 0 || now != want || s.installing.Load() {
+				if low != 0 || now != want || s.Replacing() {
 					t.Fatalf("log [%d, %d), want [0, %d)", low, now, want)
 				}
 				if ok, err := s.folder.exists(installName); ok || err != nil {

@@ -130,7 +130,8 @@ func (s *Store) Get(req *GetRequest, res *GetResult) {
 	low := min(max(b.min, req.MinFloor), b.max)
 	res.MinOffset, res.MaxOffset = low, b.max
 	switch {
-	case s.installing.Load():
+	case s.replacing.Load():
+		res.MinOffset, res.MaxOffset = req.Offset, req.Offset
 		res.empty(OffsetFoundNull, req.Offset)
 	case !b.known:
 		res.empty(NoMatchedLogicQueue, 0)

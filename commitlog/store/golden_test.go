@@ -18,14 +18,21 @@ import (
 	"raftmq/commitlog/record"
 )
 
-const goldenDir = "../consumequeue/testdata"
+// goldenDirs hold the archives; package consumequeue has most of them.
+var goldenDirs = []string{"testdata", "../consumequeue/testdata"}
 
 // golden is a store folder written by RocketMQ: file name to content.
 type golden map[string][]byte
 
 func readGolden(t *testing.T, name string) golden {
 	t.Helper()
-	f, err := os.Open(filepath.Join(goldenDir, name+".tar.gz"))
+	var f *os.File
+	var err error
+	for _, dir := range goldenDirs {
+		if f, err = os.Open(filepath.Join(dir, name+".tar.gz")); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +80,7 @@ func (g golden) log(t *testing.T) []byte {
 		}
 		end += n
 	}
-	if end < 100_000 {
+	if end < 1_000 {
 		t.Fatalf("only %d bytes of log", end)
 	}
 	return b[:end]
@@ -107,7 +114,7 @@ func installed(t *testing.T, g golden) *Store {
 // TestGoldenQueues: dispatch builds from RocketMQ's log the queue files that RocketMQ built,
 // byte for byte, tags codes, deliver times and transaction types included.
 func TestGoldenQueues(t *testing.T) {
-	for _, name := range []string{"store-4.9.4-clean", "store-4.9.4-killed", "store-5.3.3-clean"} {
+	for _, name := range []string{"store-4.9.4-clean", "store-4.9.4-killed", "store-4.9.4-ipv6", "store-5.3.3-clean", "store-5.3.3-killed"} {
 		t.Run(name, func(t *testing.T) {
 			g := readGolden(t, name)
 			s := installed(t, g)
@@ -124,7 +131,7 @@ func TestGoldenQueues(t *testing.T) {
 					t.Errorf("%s differs", file)
 				}
 			}
-			if n < 10 {
+			if n == 0 || n < 10 && !strings.Contains(name, "ipv6") {
 				t.Fatalf("only %d queue files", n)
 			}
 			if q := s.queues.Len(); q > n {

@@ -24,8 +24,8 @@ type Installer interface {
 // Install starts an installation of log bytes [from, to), which a peer's log begins with or
 // goes on with. When from is this log's end, the bytes extend it; otherwise they replace the
 // whole log. A crash before Commit has returned leaves the old log or, if it was being
-// replaced, an empty one: half of an installation is never seen. Reads meanwhile answer
-// "nothing yet". FSM goroutine only.
+// replaced, an empty one: half of an installation is never seen. Reads go on while the log is
+// extended; while it is replaced they answer "nothing yet" (Replacing). FSM goroutine only.
 func (s *Store) Install(from, to int64) (Installer, error) {
 	if err := s.alive(); err != nil {
 		return nil, err
@@ -33,14 +33,15 @@ func (s *Store) Install(from, to int64) (Installer, error) {
 	if from < 0 || to < from {
 		return nil, fmt.Errorf("%w: range [%d, %d)", ErrInstall, from, to)
 	}
-	if s.installing.Load() {
+	if s.installer != nil {
 		return nil, fmt.Errorf("%w: another installation is going on", ErrInstall)
 	}
 	low, end := s.LogRange()
 	in := &installer{s: s, from: from, replace: from != end}
 	in.chain = chain{sink: s.log.WriteRaw, segment: s.cfg.SegmentSize, at: from, to: to}
-	s.installing.Store(true)
+	s.installer = in
 	if in.replace {
+		s.replacing.Store(true)
 		if err := s.emptyLog(from); err != nil {
 			return nil, s.fatal(err)
 		}
@@ -166,7 +167,7 @@ func (in *installer) Commit(p Position) error {
 		return s.fatal(err)
 	}
 	s.flush.wake()
-	s.installing.Store(false)
+	in.end()
 	s.logger.Info("installed log bytes of a peer", "from", in.from, "to", p.LogEnd, "raft-index", p.RaftIndex)
 	return nil
 }
@@ -188,6 +189,11 @@ func (in *installer) Abort() error {
 	if err != nil {
 		return in.s.fatal(err)
 	}
-	in.s.installing.Store(false)
+	in.end()
 	return nil
+}
+
+func (in *installer) end() {
+	in.s.installer = nil
+	in.s.replacing.Store(false)
 }

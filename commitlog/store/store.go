@@ -48,9 +48,10 @@ type Store struct {
 	loops  sync.WaitGroup
 	stop   chan struct{}
 
-	// installing is set while the log is being replaced and its queues are not built: reads
+	installer *installer // that has not ended; the FSM goroutine's
+	// replacing is set while an installer replaces the log and until the queues are built: reads
 	// answer "nothing yet".
-	installing atomic.Bool
+	replacing atomic.Bool
 
 	opened    atomic.Bool // Open has returned: failures go to OnFatal
 	failure   atomic.Pointer[error]
@@ -105,7 +106,7 @@ func (s *Store) close() error {
 	if d := s.dispatcher.Load(); d != nil {
 		errs = append(errs, d.Close())
 	}
-	if !failed && !s.installing.Load() && errors.Join(errs...) == nil {
+	if !failed && !s.replacing.Load() && errors.Join(errs...) == nil {
 		errs = append(errs, s.flushAll())
 	}
 	s.closed.Store(true)
@@ -116,9 +117,9 @@ func (s *Store) close() error {
 	return errors.Join(errs...)
 }
 
-// Installing tells that the log is being replaced or extended by a peer's bytes: offsets that
-// are asked for now say nothing (Never-Guess).
-func (s *Store) Installing() bool { return s.installing.Load() }
+// Replacing tells that the log is being replaced by a peer's bytes: a queue's offsets that are
+// asked for now say nothing (Never-Guess).
+func (s *Store) Replacing() bool { return s.replacing.Load() }
 
 // Mode returns the flush mode.
 func (s *Store) Mode() FlushMode { return s.cfg.FlushMode }
