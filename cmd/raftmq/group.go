@@ -128,12 +128,16 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--client-advertise %q: %w", cfg.ClientAdvertise, err)
 	}
+	holdWrites := cfg.HoldWrites
+	if holdWrites == 0 {
+		holdWrites = -1 // not at all; the broker's zero is its default
+	}
 	g.peers = client.NewCluster(nil)
 	undo = append(undo, g.peers.Close)
 	g.broker, err = broker.New(broker.Config{Raft: g.raft, Store: g.store, Tables: g.tables, Groups: g.groups,
 		ClusterName: cfg.ClusterName, BrokerName: cfg.BrokerName, StoreHost: storeHost,
-		LeaderAddr: g.leaderAddr, Forward: g.forward, BrokerIDOf: g.brokerIDOf,
-		HoldWrites: cfg.HoldWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(), Logger: d.Logger})
+		LeaderAddr: g.leaderAddr, Forward: g.forward, BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
+		HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(), Logger: d.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -164,9 +164,12 @@ func (b *Broker) changed() <-chan struct{} {
 // applied everything that earlier leaders committed.
 func (b *Broker) authoritative() bool { return b.cfg.Raft.State().Ready }
 
-// recovering reports whether no leader has been known since start: nothing that this node holds can be trusted to
+// recovering reports whether this node has not caught up with a leader since start: nothing that it holds can be trusted to
 // be recent (Never-Guess).
 func (b *Broker) recovering() bool {
+	if b.cfg.CaughtUp != nil {
+		return !b.cfg.CaughtUp()
+	}
 	if b.knewLeader.Load() {
 		return false
 	}

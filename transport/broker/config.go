@@ -42,10 +42,13 @@ type Config struct {
 	// Forward sends a request to the leader's client address and returns its answer. It fails
 	// when no leader is known. nil: nothing is forwarded.
 	Forward func(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error)
+	// CaughtUp reports that this node has once held all that a leader had applied since it started;
+	// before that it cannot know what exists (Never-Guess). nil: as soon as a leader is known.
+	CaughtUp func() bool
 	// BrokerIDOf is the stable broker id of a node as a replica, 0 when it is not known.
 	BrokerIDOf func(nodeID string) int64
 
-	HoldWrites     time.Duration // how long a write waits for a leader before it is refused (1 s)
+	HoldWrites     time.Duration // how long a write waits for a leader before it is refused (1 s); negative: not at all
 	MaxHeldWrites  int           // writes that wait at once (8192)
 	MaxHeldBytes   int           // their bytes (16 MiB)
 	MaxHeldPulls   int           // parked pulls (100,000)
@@ -77,7 +80,9 @@ const (
 )
 
 func (cfg *Config) ensureDefaults() {
-	setDefault(&cfg.HoldWrites, time.Second)
+	if cfg.HoldWrites == 0 {
+		cfg.HoldWrites = time.Second
+	}
 	setDefault(&cfg.MaxHeldWrites, 8192)
 	setDefault(&cfg.MaxHeldBytes, 16<<20)
 	setDefault(&cfg.MaxHeldPulls, 100_000)

@@ -68,7 +68,7 @@ func (h *holdList) offer(r transport.Responder, cmd *remoting.Command) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.mu.closed || len(h.mu.queue) >= h.b.cfg.MaxHeldWrites || h.mu.bytes+size > h.b.cfg.MaxHeldBytes {
+	if h.b.cfg.HoldWrites < 0 || h.mu.closed || len(h.mu.queue) >= h.b.cfg.MaxHeldWrites || h.mu.bytes+size > h.b.cfg.MaxHeldBytes {
 		return false
 	}
 	h.mu.queue = append(h.mu.queue, heldWrite{r, cmd.Clone(), size, time.Now().Add(h.b.cfg.HoldWrites)})
