@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"commitlog/mappedfile":   {},
 	"commitlog/faultfile":    {"commitlog/mappedfile"},
 	"commitlog/consumequeue": {"commitlog/mappedfile"},
+	"commitlog/inspect":      {"commitlog", "commitlog/record", "commitlog/mappedfile", "commitlog/consumequeue", "commitlog/keyindex"},
 	"commitlog/dispatch":     {"commitlog/record", "commitlog/mappedfile", "commitlog/consumequeue"},
 	"commitlog/store":        {"commitlog", "commitlog/record", "commitlog/mappedfile", "commitlog/consumequeue", "commitlog/dispatch", "flush"},
 	"flush":                  {},

@@ -1,0 +1,445 @@
+package inspect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+
+	"raftmq/commitlog/record"
+)
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+
+// lookahead is how many entries are looked through for a record's, when others stand before them.
+const lookahead = 64
+
+// indexCheck goes through the entries of all index files beside the log: they stand in the log's order.
+type indexCheck struct {
+	v     *verifier
+	on    bool
+	files []IndexFile
+
+	i     int // file
+	chain *chainCheck
+	src   *fileSource
+	w     *window
+	next  int64 // entry of the file
+
+	look  []placedEntry // read and not yet compared
+	want  []int32       // hashes of the current record's keys
+	key   []byte
+	run   findingRun
+	last  []int32 // of chainCheck, kept for the next file
+	count int64   // records with keys, for a missing index
+	first int64   // physical offset of the first of them
+}
+
+// placedEntry is an entry and where it stands.
+type placedEntry struct {
+	IndexEntry
+	file  *IndexFile
+	index int64
+}
+
+func (e *placedEntry) finding(kind Kind, detail string) Finding {
+	return Finding{Kind: kind, File: e.file.Path, Offset: e.file.entryAt(e.index), Length: entrySize, Count: 1, PhyOffset: e.PhyOffset,
+		Detail: fmt.Sprintf("entry %d: %s", e.index, detail)}
+}
+
+func newIndexCheck(v *verifier) (*indexCheck, error) {
+	x := &indexCheck{v: v}
+	if v.s.opts.NoIndex {
+		return x, nil
+	}
+	files, err := v.s.indexFiles(v.r.add)
+	if err != nil {
+		return nil, err
+	}
+	v.summary.IndexFiles = len(files)
+	for _, f := range files {
+		v.s.total += min(f.Size, indexHeaderSize+f.Slots*slotSize+(f.entries()+1)*entrySize)
+		if f.Slots == 0 && f.entries() > 0 {
+			v.r.add(Finding{Kind: KindIndexHeader, File: f.Path, Detail: "header and entries fit for no slot count"})
+		}
+		if f.Slots > 0 {
+			x.files = append(x.files, f)
+		}
+	}
+	x.on = true
+	return x, nil
+}
+
+func (x *indexCheck) close() {
+	if x.src != nil {
+		_ = x.src.Close()
+		x.src = nil
+	}
+}
+
+// keyHash is the hash of an index key (RocketMQ's IndexFile.indexKeyHashMethod).
+func (x *indexCheck) keyHash(topic, key []byte) int32 {
+	x.key = append(append(append(x.key[:0], topic...), '#'), key...)
+	h := record.JavaHash(x.key)
+	if h < 0 {
+		h = -h
+	}
+	return max(h, 0) // −2^31 has no positive
+}
+
+// keys collects the hashes of a record's keys in the order in which they are put.
+func (x *indexCheck) keys(rec record.View) []int32 {
+	x.want = x.want[:0]
+	if record.TransactionType(rec.SysFlag()) == record.SysFlagRollback {
+		return x.want
+	}
+	props := rec.Properties()
+	if key, ok := record.Property(props, record.PropertyUniqKey); ok {
+		x.want = append(x.want, x.keyHash(rec.Topic(), key))
+	}
+	if keys, ok := record.Property(props, record.PropertyKeys); ok {
+		for key := range bytes.SplitSeq(keys, []byte(" ")) {
+			if len(key) > 0 {
+				x.want = append(x.want, x.keyHash(rec.Topic(), key))
+			}
+		}
+	}
+	return x.want
+}
+
+// record compares the entries of one record.
+func (x *indexCheck) record(rec record.View, phy int64) error {
+	if !x.on {
+		return nil
+	}
+	want := x.keys(rec)
+	if len(want) > 0 {
+		if x.count == 0 {
+			x.first = phy
+		}
+		x.count++
+	}
+	if err := x.fill(); err != nil {
+		return err
+	}
+	for len(x.look) > 0 && x.look[0].PhyOffset < phy {
+		if err := x.stray(); err != nil {
+			return err
+		}
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	at := -1
+	for i := range x.look[:min(len(x.look), lookahead)] {
+		if x.look[i].PhyOffset == phy {
+			at = i
+			break
+		}
+	}
+	if at < 0 {
+		x.missing(want, phy)
+		return nil
+	}
+	for range at {
+		if err := x.stray(); err != nil {
+			return err
+		}
+	}
+	return x.compare(rec, phy, want)
+}
+
+// compare takes the entries of phy off the front.
+func (x *indexCheck) compare(rec record.View, phy int64, want []int32) error {
+	i := 0 // of the next key that is wanted
+	for {
+		if err := x.fill(); err != nil {
+			return err
+		}
+		if len(x.look) == 0 || x.look[0].PhyOffset != phy {
+			break
+		}
+		e := x.pop()
+		at := slices.Index(want[i:], e.KeyHash)
+		switch {
+		case at == 0:
+			x.v.summary.IndexEntries++
+			x.time(&e, rec.StoreTimestamp())
+			i++
+		case slices.Contains(want[:i], e.KeyHash):
+			x.report(e.finding(KindIndexDouble, fmt.Sprintf("the record at %d has an entry for this key already", phy)))
+		case at > 0:
+			x.missing(want[i:i+at], phy)
+			i += at + 1
+		case i < len(want):
+			x.report(e.finding(KindIndexForeign, fmt.Sprintf("key hash %d, the record at %d gives %d", e.KeyHash, phy, want[i])))
+			i++
+		default:
+			x.report(e.finding(KindIndexForeign, fmt.Sprintf("the record at %d has no key of hash %d", phy, e.KeyHash)))
+		}
+	}
+	if i < len(want) {
+		x.missing(want[i:], phy)
+	}
+	return nil
+}
+
+// time compares an entry's seconds. The first entry of a file may count from the file before.
+func (x *indexCheck) time(e *placedEntry, stored int64) {
+	if e.index == 1 {
+		if stored != e.file.BeginTimestamp {
+			x.report(Finding{Kind: KindIndexHeader, File: e.file.Path, Offset: 0, Length: 8, PhyOffset: e.PhyOffset,
+				Detail: fmt.Sprintf("begin time %d, the first entry's record has %d", e.file.BeginTimestamp, stored)})
+		}
+	} else if want := max((stored-e.file.BeginTimestamp)/1000, 0); int64(e.Seconds) != min(want, 1<<31-1) {
+		x.report(e.finding(KindIndexTime, fmt.Sprintf("%d seconds, the record at %d gives %d", e.Seconds, e.PhyOffset, want)))
+	}
+	if e.index == e.file.entries() && stored != e.file.EndTimestamp {
+		x.report(Finding{Kind: KindIndexHeader, File: e.file.Path, Offset: 8, Length: 8, PhyOffset: e.PhyOffset,
+			Detail: fmt.Sprintf("end time %d, the last entry's record has %d", e.file.EndTimestamp, stored)})
+	}
+}
+
+// missing tells of keys without an entry. Neighbours in the log are put together.
+func (x *indexCheck) missing(want []int32, phy int64) {
+	if len(x.files) == 0 {
+		return // told at the end, for all of them
+	}
+	f := Finding{Kind: KindIndexMissing, Count: int64(len(want)), PhyOffset: phy, Detail: fmt.Sprintf("no entry for key hash %d of the record at %d", want[0], phy)}
+	// Where the entry would be: before the next one that is there, or behind the last.
+	if len(x.look) > 0 {
+		f.File, f.Offset = x.look[0].file.Path, x.look[0].file.entryAt(x.look[0].index)
+	} else {
+		last := &x.files[len(x.files)-1]
+		f.File, f.Offset = last.Path, last.entryAt(last.entries()+1)
+	}
+	if p := x.run.pending; p != nil && p.Kind == f.Kind && p.File == f.File && p.Offset == f.Offset {
+		p.Count += f.Count
+		return
+	}
+	x.report(f)
+}
+
+func (x *indexCheck) report(f Finding) { x.run.add(x.v.r, f) }
+
+func (x *indexCheck) pop() placedEntry {
+	e := x.look[0]
+	x.look = append(x.look[:0], x.look[1:]...)
+	return e
+}
+
+// stray takes the first entry, which no record in its place asked for, and says what is wrong with it.
+func (x *indexCheck) stray() error {
+	if err := x.fill(); err != nil {
+		return err
+	}
+	e := x.pop()
+	v := x.v
+	switch phy := e.PhyOffset; {
+	case v.damaged.has(phy) || phy >= v.bound:
+		return nil
+	case phy >= 0 && phy < v.summary.LogMin:
+		v.summary.Expired++
+		return nil
+	}
+	rec, err := v.reader.record(e.PhyOffset)
+	if err != nil {
+		return err
+	}
+	switch {
+	case rec == nil && e.IndexEntry == IndexEntry{}:
+		x.report(e.finding(KindIndexNowhere, "all zero"))
+	case rec == nil:
+		x.report(e.finding(KindIndexNowhere, fmt.Sprintf("no record begins at %d", e.PhyOffset)))
+	case slices.Contains(x.keys(rec), e.KeyHash):
+		x.report(e.finding(KindIndexDouble, fmt.Sprintf("a second entry, or one out of the log's order, for the record at %d", e.PhyOffset)))
+	default:
+		x.report(e.finding(KindIndexForeign, fmt.Sprintf("the record at %d has no key of hash %d", e.PhyOffset, e.KeyHash)))
+	}
+	return nil
+}
+
+// fill reads entries until the lookahead is full.
+func (x *indexCheck) fill() error {
+	for len(x.look) < lookahead {
+		if x.src == nil {
+			ok, err := x.open()
+			if err != nil || !ok {
+				return err
+			}
+		}
+		f := &x.files[x.i]
+		if x.next > f.entries() || x.next >= f.MaxEntries {
+			if err := x.closeFile(); err != nil {
+				return err
+			}
+			continue
+		}
+		b, err := x.w.at(f.entryAt(x.next), entrySize)
+		if err != nil {
+			return err
+		}
+		e, ok := decodeEntry(b)
+		if !ok {
+			x.next = f.entries() + 1
+			continue
+		}
+		x.chain.entry(x.next, e)
+		x.look = append(x.look, placedEntry{e, f, x.next})
+		x.next++
+	}
+	return nil
+}
+
+// open goes to the next file; ok is false when there is none.
+func (x *indexCheck) open() (ok bool, err error) {
+	for ; x.i < len(x.files); x.i++ {
+		f := &x.files[x.i]
+		x.src, err = openSource(f.path)
+		if errors.Is(err, fs.ErrNotExist) {
+			x.src = nil
+			continue
+		}
+		if err != nil {
+			x.src = nil
+			return false, err
+		}
+		if x.w == nil {
+			x.w = newWindow(x.src)
+		} else {
+			x.w.reset(x.src)
+		}
+		x.next = 1
+		if int64(cap(x.last)) < f.Slots {
+			x.last = make([]int32, f.Slots)
+		}
+		x.last = x.last[:f.Slots]
+		clear(x.last)
+		x.chain = &chainCheck{x: x, f: f, last: x.last}
+		return true, nil
+	}
+	return false, nil
+}
+
+func (x *indexCheck) closeFile() error {
+	f := &x.files[x.i]
+	if err := x.chain.finish(x.w); err != nil {
+		return err
+	}
+	x.v.s.progress(min(f.Size, f.entryAt(f.entries()+1)))
+	err := x.src.Close()
+	x.src = nil
+	x.i++
+	return err
+}
+
+// finish looks at what is left of the index behind the log's end.
+func (x *indexCheck) finish() error {
+	if !x.on {
+		return nil
+	}
+	for {
+		if err := x.fill(); err != nil {
+			return err
+		}
+		if len(x.look) == 0 {
+			break
+		}
+		if e := &x.look[0]; e.PhyOffset >= x.v.summary.LogEnd && !x.v.damaged.has(e.PhyOffset) {
+			if e.PhyOffset < x.v.bound {
+				x.report(e.finding(KindIndexBehindLog, fmt.Sprintf("it points to %d, the log ends at %d", e.PhyOffset, x.v.summary.LogEnd)))
+			}
+			x.pop()
+			continue
+		}
+		if err := x.stray(); err != nil {
+			return err
+		}
+	}
+	x.run.flush(x.v.r)
+	if len(x.files) == 0 && x.count > 0 && x.v.summary.IndexFiles == 0 {
+		x.v.r.add(Finding{Kind: KindIndexMissing, File: indexDir, Count: x.count, PhyOffset: x.first,
+			Detail: fmt.Sprintf("there are no index files, and %d records with keys, the first at %d", x.count, x.first)})
+	}
+	return nil
+}
+
+// chainCheck rebuilds a file's slots from its entries and compares.
+type chainCheck struct {
+	x       *indexCheck
+	f       *IndexFile
+	last    []int32 // newest entry of each slot
+	used    int32
+	entries int64
+}
+
+func (c *chainCheck) entry(i int64, e IndexEntry) {
+	c.entries = i
+	if e == (IndexEntry{}) {
+		return // nothing was written: told when it is compared with the log
+	}
+	at := placedEntry{e, c.f, i}
+	if e.KeyHash < 0 {
+		c.x.v.r.add(at.finding(KindIndexChain, fmt.Sprintf("key hash %d is negative", e.KeyHash)))
+		return
+	}
+	slot := c.f.slot(e.KeyHash)
+	if want := c.last[slot]; e.Previous != want {
+		f := at.finding(KindIndexChain, fmt.Sprintf("the entry before it in slot %d is %d, it names %d", slot, want, e.Previous))
+		if int64(e.Previous) >= i {
+			f.Kind, f.Detail = KindIndexLoop, fmt.Sprintf("entry %d: it names entry %d as the one before it in slot %d, where that is %d", i, e.Previous, slot, want)
+		}
+		f.Offset, f.Length = f.Offset+16, 4
+		c.x.v.r.add(f)
+	}
+	if c.last[slot] == 0 {
+		c.used++
+	}
+	c.last[slot] = int32(i)
+	if i == 1 && e.PhyOffset != c.f.BeginPhyOffset {
+		c.header(16, fmt.Sprintf("begin offset %d, the first entry has %d", c.f.BeginPhyOffset, e.PhyOffset))
+	}
+	if i == c.f.entries() && e.PhyOffset != c.f.EndPhyOffset {
+		c.header(24, fmt.Sprintf("end offset %d, the last entry has %d", c.f.EndPhyOffset, e.PhyOffset))
+	}
+}
+
+func (c *chainCheck) header(offset int64, detail string) {
+	size := int64(8)
+	if offset >= 32 {
+		size = 4
+	}
+	c.x.v.r.add(Finding{Kind: KindIndexHeader, File: c.f.Path, Offset: offset, Length: size, Detail: detail})
+}
+
+// finish compares slots and header behind the last entry.
+func (c *chainCheck) finish(w *window) error {
+	f := c.f
+	if c.x.v.s.InUse.Running && c.x.i == len(c.x.files)-1 {
+		return nil // it is being written
+	}
+	switch {
+	case f.IndexCount < 0 || f.entries() >= f.MaxEntries || c.entries < f.entries():
+		c.header(36, fmt.Sprintf("%d entries, the file has room for %d", f.IndexCount, f.MaxEntries))
+	case f.entries()+1 < f.MaxEntries:
+		b, err := w.at(f.entryAt(f.entries()+1), entrySize)
+		if err != nil {
+			return err
+		}
+		if !allZero(b) {
+			c.header(36, fmt.Sprintf("entries end with %d, but entry %d is not empty", f.entries(), f.entries()+1))
+		}
+	}
+	if f.HashSlotCount != c.used {
+		c.header(32, fmt.Sprintf("%d slots in use, the entries use %d", f.HashSlotCount, c.used))
+	}
+	return eachSlot(w, f, func(slot int64, entry int32) error {
+		if entry != c.last[slot] {
+			c.x.v.r.add(Finding{Kind: KindIndexSlot, File: f.Path, Offset: indexHeaderSize + slot*slotSize, Length: slotSize,
+				Detail: fmt.Sprintf("slot %d names entry %d, its newest is %d", slot, entry, c.last[slot])})
+		}
+		return nil
+	})
+}
