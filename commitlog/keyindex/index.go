@@ -89,7 +89,8 @@ type Index struct {
 	logger hclog.Logger
 	warned bool // the writer's
 
-	next position // the writer's
+	next    position // the writer's
+	minName int64    // of the next file: later than all before; the writer's
 
 	// mu guards the bytes and header of the last file beyond the entries that its count tells,
 	// changes of files, and mark. Entries below a count that was read under mu never change.
@@ -189,22 +190,27 @@ func (ix *Index) write(f *file, hash int32, storeTime int64) (err error) {
 
 // room returns the last file with room and blocks for one more entry, or a new one.
 func (ix *Index) room() (*file, error) {
-	var prev Header
-	name := nameOf(ix.c.Now())
-	if files := ix.list(); len(files) > 0 {
-		f := files[len(files)-1]
-		if int(f.header.Count) < ix.c.Entries {
-			return f, f.allocate(ix, FileSize(ix.c.Slots, int(f.header.Count)+1))
-		}
-		if err := ix.writeHeader(f); err != nil {
-			return nil, err
-		}
-		prev, name = f.header, max(name, nameAfter(f.name))
+	files := ix.list()
+	if len(files) == 0 {
+		return ix.roll(Header{})
 	}
-	f, err := ix.create(max(name, ix.point.minName), prev)
+	f := files[len(files)-1]
+	if int(f.header.Count) < ix.c.Entries {
+		return f, f.allocate(ix, FileSize(ix.c.Slots, int(f.header.Count)+1))
+	}
+	if err := ix.writeHeader(f); err != nil {
+		return nil, err
+	}
+	return ix.roll(f.header)
+}
+
+// roll makes the file that follows one with header prev.
+func (ix *Index) roll(prev Header) (*file, error) {
+	f, err := ix.create(max(nameOf(ix.c.Now()), ix.minName), prev)
 	if err != nil {
 		return nil, err
 	}
+	ix.minName = nameAfter(f.name)
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	files := append(make([]*file, 0, len(ix.list())+1), ix.list()...)

@@ -94,7 +94,7 @@ func (ix *Index) sizes() (map[int64]int64, error) {
 			continue
 		}
 		sizes[name] = e.Size
-		ix.point.minName = max(ix.point.minName, nameAfter(name))
+		ix.minName = max(ix.minName, nameAfter(name))
 	}
 	return sizes, nil
 }
@@ -310,9 +310,6 @@ func (ix *Index) cut(n int, low int64) error {
 	}
 	if err := ix.point.write(ix.kept(kept)); err != nil {
 		return ix.fail(err)
-	}
-	if len(dropped) > 0 {
-		ix.point.minName = max(ix.point.minName, nameAfter(dropped[len(dropped)-1].name))
 	}
 	ix.generation++
 	ix.mu.Lock()

@@ -118,7 +118,6 @@ type pointFile struct {
 	path    string
 	written point
 	named   [2]bool // entry in the folder is durable
-	minName int64   // no new index file may have a smaller name: there were later ones
 }
 
 // read finds the newest whole point; ok is false without one.
