@@ -137,6 +137,13 @@ func (f *FSM) applyEntry(l *raft.Log) (r command.Results, appended bool, err err
 		return nil, false, err
 	}
 	r = make(command.Results, 0, command.Count(l.Data))
+	begin := func() error {
+		if appended {
+			return nil
+		}
+		appended = true
+		return f.cfg.Store.BeginEntry(l.Index, l.Term)
+	}
 	for {
 		c, ok, err := reader.Next()
 		if err != nil {
@@ -145,22 +152,18 @@ func (f *FSM) applyEntry(l *raft.Log) (r command.Results, appended bool, err err
 		if !ok {
 			break
 		}
-		if c.Kind != command.KindAppend {
-			refusal, err := f.applyTable(c)
-			if err != nil {
-				return nil, appended, err
+		var result command.Result
+		switch c.Kind {
+		case command.KindAppend:
+			if err = begin(); err == nil {
+				result, err = f.applyAppend(c)
 			}
+		case command.KindDelayDeliver, command.KindTransactionEnd:
+			result, err = f.relocate(c, begin)
+		default:
 			f.tables = true
-			r = append(r, command.Result{Err: refusal})
-			continue
+			result.Err, err = f.applyTable(c)
 		}
-		if !appended {
-			if err := f.cfg.Store.BeginEntry(l.Index, l.Term); err != nil {
-				return nil, appended, err
-			}
-			appended = true
-		}
-		result, err := f.applyAppend(c)
 		if err != nil {
 			return nil, appended, err
 		}
@@ -216,6 +219,8 @@ func (f *FSM) applyTable(c command.Command) (refusal, err error) {
 		return decodeAnd(c, t.PutKV)
 	case command.KindKVDelete:
 		return decodeAnd(c, t.DeleteKV)
+	case command.KindTransactionCheck:
+		return decodeAnd(c, t.NoteChecks)
 	}
 	return nil, fmt.Errorf("%w: kind %d", command.ErrUnknown, c.Kind)
 }

@@ -53,7 +53,7 @@ func openReplica(t *testing.T, dir string, wrap func(Store) Store) *replica {
 }
 
 // script makes entries of every shape: single messages, batches, several commands in one entry, table commands, entries that roll the
-// segment, and a store time that goes back.
+// segment, a store time that goes back, and commands that store and change a table at once, some of which are refused.
 func script(t *testing.T, seed uint64) []*raft.Log {
 	t.Helper()
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -80,9 +80,25 @@ func script(t *testing.T, seed uint64) []*raft.Log {
 		}
 		return command.EndAppend(b, start, n)
 	}
+	records := func(topics ...string) (b []byte, n int) {
+		for i, topic := range topics {
+			b = record.Append(b, &record.Message{Topic: []byte(topic), QueueID: int32(i % 2), BornTimestamp: 1, StoreTimestamp: 1_000_000 + int64(rnd.IntN(5000)),
+				BornHost: netip.MustParseAddrPort("10.0.0.1:1"), StoreHost: netip.MustParseAddrPort("[::1]:9876"), Body: make([]byte, rnd.IntN(3000)), Properties: []byte("DELAY\x011")})
+		}
+		return b, len(topics)
+	}
+	deliver := func(b []byte, level int, from, to int64, topics ...string) []byte {
+		r, n := records(topics...)
+		return command.AppendDelayDeliver(b, &command.DelayDeliver{Level: level, Expected: from, Next: to, Count: n, Records: r})
+	}
+	end := func(b []byte, o command.Outcome, half int64, topics ...string) []byte {
+		r, n := records(topics...)
+		return command.AppendTransactionEnd(b, &command.TransactionEnd{Outcome: o, Half: half, Count: n, Records: r})
+	}
 	add(table(command.AppendEntryHead(nil), command.KindSettings, command.Settings{ClusterID: "c", ClusterName: "C", BrokerName: "B", SegmentSize: testSegment, AutoCreateTopic: true, DefaultTopicQueues: 8}))
 	for i := range 48 {
 		b := command.AppendEntryHead(nil)
+		round := int64(i / 8)
 		switch i % 8 {
 		case 0:
 			b = table(b, command.KindTopicPut, command.TopicPut{Topic: command.TopicConfig{TopicName: fmt.Sprintf("T%d", i), ReadQueueNums: 2, WriteQueueNums: 2, Perm: 6}, Millis: int64(i)})
@@ -93,18 +109,28 @@ func script(t *testing.T, seed uint64) []*raft.Log {
 			b = message(b, "T0", 0, 1, 20_000)
 		case 3:
 			b = table(b, command.KindOffsetsCommit, command.OffsetsCommit{Offsets: []command.ConsumerOffset{{Topic: "T0", Group: "g", QueueID: 0, Offset: int64(i)}}})
+			b = deliver(b, 2, 3*round, 3*round+3, "T0", "T8", "T0")
+			b = deliver(b, 2, 3*round, 3*round+3, "T0", "T0", "T0") // of a leader that was deposed
 		case 4:
 			for range 6 {
 				b = message(b, "T0", int32(rnd.IntN(2)), 1+rnd.IntN(3), rnd.IntN(2000))
 			}
 		case 5:
 			b = message(b, "T8", 0, 3, 9000)
+			b = end(b, command.Committed, 2*round, "T0", metadata.OpHalfTopic)
+			b = end(b, command.Committed, 2*round, "T0", metadata.OpHalfTopic) // again
+			b = deliver(b, 1, round, round+1)                                  // nothing to store
 		case 6:
 			if i > 40 {
 				b = table(b, command.KindTopicDelete, command.TopicDelete{Topic: "T8", Millis: int64(i)})
 			}
 			b = message(b, "T16", 0, 1, 1)
+			b = table(b, command.KindTransactionCheck, command.TransactionCheck{Checked: []int64{0, 2*round + 1, 2*round + 3}, LostBelow: 2*round - 8})
+			if round%3 == 2 {
+				b = end(b, command.GivenUp, 2*round-1, metadata.CheckMaxTopic)
+			}
 		default:
+			b = end(b, command.RolledBack, 2*round+1+round%2*4, metadata.OpHalfTopic)
 			b = message(b, "T0", 1, 1, 1000)
 		}
 		add(b)

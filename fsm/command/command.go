@@ -37,6 +37,10 @@ const (
 	KindOffsetsCommit Kind = 9  // OffsetsCommit
 	KindKVPut         Kind = 10 // KVPut
 	KindKVDelete      Kind = 11 // KVDelete
+	// KindDelayDeliver and KindTransactionEnd store records and change a table at once; layouts in relocate.go.
+	KindDelayDeliver     Kind = 12 // DelayDeliver
+	KindTransactionEnd   Kind = 13 // TransactionEnd
+	KindTransactionCheck Kind = 14 // TransactionCheck, JSON
 )
 
 const (
@@ -135,7 +139,7 @@ func (r *Reader) Next() (c Command, ok bool, err error) {
 	return c, true, nil
 }
 
-const maxKind = KindKVDelete
+const maxKind = KindTransactionCheck
 
 // Count returns the number of commands of an entry without checking their content.
 func Count(entry []byte) int {

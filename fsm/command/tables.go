@@ -1,5 +1,7 @@
 package command
 
+import "time"
+
 // Settings are fixed once at bootstrap and equal on all nodes (Same-Bytes needs SegmentSize).
 type Settings struct {
 	ClusterID       string `json:"clusterId"`
@@ -10,6 +12,22 @@ type Settings struct {
 	AutoCreateGroup bool   `json:"autoCreateGroup"`
 	// DefaultTopicQueues is TBW102's queue count (8).
 	DefaultTopicQueues int `json:"defaultTopicQueues"`
+	// MessageDelayLevel is RocketMQ's setting of that name (see ParseDelayLevels); empty means its default. It
+	// decides bytes of the schedule topic's queues.
+	MessageDelayLevel string `json:"messageDelayLevel,omitempty"`
+}
+
+// DelayLevels are the delays of levels 1, 2, … of this cluster.
+func (s Settings) DelayLevels() []time.Duration {
+	text := s.MessageDelayLevel
+	if text == "" {
+		text = DefaultDelayLevels
+	}
+	levels, err := ParseDelayLevels(text)
+	if err != nil {
+		panic(err) // checked before it was proposed
+	}
+	return levels
 }
 
 // NodePut stores or changes a node's addresses. Apply gives a new node the next free
@@ -103,6 +121,13 @@ type KVPut struct {
 	Namespace string `json:"namespace"`
 	Key       string `json:"key"`
 	Value     string `json:"value"`
+}
+
+// TransactionCheck notes that producers were really asked for the state of half messages (F21), given by queue offset.
+type TransactionCheck struct {
+	Checked []int64 `json:"checked,omitempty"`
+	// LostBelow: half messages below it are no longer in the log, and count as ended.
+	LostBelow int64 `json:"lostBelow,omitempty"`
 }
 
 // KVDelete removes a key.

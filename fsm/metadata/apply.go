@@ -10,6 +10,9 @@ import (
 // PutSettings stores the settings once and creates the built-in topics and groups
 // (RocketMQ's TopicConfigManager and SubscriptionGroupManager). The same settings again are accepted.
 func (t *Tables) PutSettings(s command.Settings) error {
+	if err := checkSettings(s); err != nil {
+		return err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.hasSettings {
@@ -26,6 +29,15 @@ func (t *Tables) PutSettings(s command.Settings) error {
 		t.groups[g] = command.DefaultGroup(g)
 	}
 	return nil
+}
+
+// checkSettings refuses what Settings.DelayLevels could not read.
+func checkSettings(s command.Settings) error {
+	if s.MessageDelayLevel == "" {
+		return nil
+	}
+	_, err := command.ParseDelayLevels(s.MessageDelayLevel)
+	return err
 }
 
 // PutNode stores a node's addresses; a new node gets the next number.

@@ -10,8 +10,11 @@ import (
 	"raftmq/fsm/command"
 )
 
-// snapshotVersion of the JSON form. A newer one is refused with a clear error.
-const snapshotVersion = 1
+// Versions of the JSON form: 2 has delay and transaction progress. A newer one is refused with a clear error.
+const (
+	oldestVersion   = 1
+	snapshotVersion = 2
+)
 
 // snapshot is the exported form: sorted, so that equal tables give equal bytes (replica checksum).
 type snapshot struct {
@@ -26,6 +29,8 @@ type snapshot struct {
 	Offsets      []command.ConsumerOffset     `json:"offsets"`
 	Floors       []floor                      `json:"floors,omitempty"`
 	KV           map[string]map[string]string `json:"kv,omitempty"` // encoding/json sorts keys
+	Delay        []delayLevel                 `json:"delay,omitempty"`
+	Transactions *transactions                `json:"transactions,omitempty"`
 }
 
 type floor struct {
@@ -44,7 +49,8 @@ func (t *Tables) Capture() func() ([]byte, error) {
 	defer t.mu.RUnlock()
 	c := &Tables{settings: t.settings, hasSettings: t.hasSettings, nodes: maps.Clone(t.nodes), nextNumber: t.nextNumber,
 		topics: maps.Clone(t.topics), topicVersion: t.topicVersion, groups: maps.Clone(t.groups), groupVersion: t.groupVersion,
-		offsets: cloneNested(t.offsets), floors: cloneNested(t.floors), kv: cloneNested(t.kv)}
+		offsets: cloneNested(t.offsets), floors: cloneNested(t.floors), kv: cloneNested(t.kv),
+		delay: maps.Clone(t.delay), halves: t.halves.clone()}
 	return c.encode
 }
 
@@ -58,7 +64,7 @@ func cloneNested[K, L comparable, V any](m map[K]map[L]V) map[K]map[L]V {
 
 // encode writes a captured copy, which nobody else sees.
 func (t *Tables) encode() ([]byte, error) {
-	s := snapshot{Version: snapshotVersion, NextNumber: t.nextNumber, Nodes: sortedValues(t.nodes), Topics: sortedValues(t.topics),
+	s := snapshot{Version: oldestVersion, NextNumber: t.nextNumber, Nodes: sortedValues(t.nodes), Topics: sortedValues(t.topics),
 		TopicVersion: t.topicVersion, Groups: sortedValues(t.groups), GroupVersion: t.groupVersion, KV: t.kv}
 	if t.hasSettings {
 		s.Settings = &t.settings
@@ -79,6 +85,7 @@ func (t *Tables) encode() ([]byte, error) {
 	slices.SortFunc(s.Floors, func(a, b floor) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.QueueID, b.QueueID))
 	})
+	t.exportProgress(&s)
 	b, err := json.Marshal(&s)
 	if err != nil {
 		return nil, fmt.Errorf("metadata: export: %w", err)
@@ -92,8 +99,17 @@ func (t *Tables) Import(b []byte) error {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return fmt.Errorf("metadata: import %d bytes: %w", len(b), err)
 	}
-	if s.Version != snapshotVersion {
-		return fmt.Errorf("metadata: import: snapshot version %d, this raftmq reads %d: %w", s.Version, snapshotVersion, command.ErrUnknown)
+	if s.Version < oldestVersion || s.Version > snapshotVersion {
+		return fmt.Errorf("metadata: import: snapshot version %d, this raftmq reads %d to %d: %w", s.Version, oldestVersion, snapshotVersion, command.ErrUnknown)
+	}
+	delay, halves, err := s.progress()
+	if err != nil {
+		return err
+	}
+	if s.Settings != nil {
+		if err := checkSettings(*s.Settings); err != nil {
+			return err
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,5 +144,6 @@ func (t *Tables) Import(b []byte) error {
 	for ns, kv := range s.KV {
 		t.kv[ns] = kv
 	}
+	t.delay, t.halves = delay, halves
 	return nil
 }

@@ -1,5 +1,5 @@
 // Package metadata holds the replicated tables: cluster settings, nodes, topics, subscription
-// groups, consumer offsets and KV config. The FSM is the only writer (one goroutine, through
+// groups, consumer offsets, KV config, and the progress of delayed messages and transactions. The FSM is the only writer (one goroutine, through
 // Apply methods named after their commands); everybody may read. Methods are deterministic:
 // no clock, no randomness, no map order in what they store or export (Deterministic-Apply).
 package metadata
@@ -58,6 +58,8 @@ type Tables struct {
 	offsets      map[offsetKey]map[int32]int64
 	floors       map[string]map[int32]int64 // offsets below are hidden: the topic was deleted at that point
 	kv           map[string]map[string]string
+	delay        map[int]int64 // by level, next offset of the schedule queue
+	halves       halves
 }
 
 // New returns empty tables.
@@ -75,6 +77,8 @@ func (t *Tables) resetLocked() {
 	t.offsets = map[offsetKey]map[int32]int64{}
 	t.floors = map[string]map[int32]int64{}
 	t.kv = map[string]map[string]string{}
+	t.delay = map[int]int64{}
+	t.halves = halves{checks: map[int64]int{}}
 }
 
 // Settings returns the cluster settings; false before bootstrap has been applied.

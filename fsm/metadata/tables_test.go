@@ -60,7 +60,7 @@ func TestExportImport(t *testing.T) {
 	if n, err := restored.PutNode(command.NodePut{ID: "n4"}); err != nil || n.Number != 4 {
 		t.Errorf("a node after a restore got number %d (%v), want 4", n.Number, err)
 	}
-	if err := restored.Import([]byte(`{"version":2}`)); !errors.Is(err, command.ErrUnknown) {
+	if err := restored.Import([]byte(`{"version":3}`)); !errors.Is(err, command.ErrUnknown) {
 		t.Errorf("newer version: %v", err)
 	}
 	if err := restored.Import(a[:len(a)-1]); err == nil {
@@ -153,6 +153,7 @@ func FuzzImport(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b)
+	f.Add([]byte(`{"version":2,"delay":[{"level":1,"offset":5}],"transactions":{"progress":3,"ended":[{"from":5,"to":9}],"checked":[{"offset":4,"times":2}]}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tb := New()
 		if tb.Import(b) != nil {
