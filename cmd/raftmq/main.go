@@ -24,7 +24,7 @@ func main() {
 				fmt.Fprintln(os.Stderr, "raftmq: "+strings.TrimSuffix(line, "\n"))
 			}
 		}
-		os.Exit(1)
+		os.Exit(exitStatus(err))
 	}
 }
 
@@ -58,6 +58,6 @@ Every flag can also be set in the environment: --name-servers is RAFTMQ_NAME_SER
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServerCommand(), newClusterCommand(), newTopicCommand(), newProduceCommand(), newConsumeCommand(), newBenchCommand(), newVersionCommand())
+	root.AddCommand(newServerCommand(), newClusterCommand(), newTopicCommand(), newProduceCommand(), newConsumeCommand(), newBenchCommand(), newStoreCommand(), newVersionCommand())
 	return root
 }

@@ -52,3 +52,11 @@ func findLock(list, file string) InUse {
 	}
 	return InUse{}
 }
+
+// diskBytes is what a file takes from the disk.
+func diskBytes(info os.FileInfo) int64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Blocks * 512
+	}
+	return info.Size()
+}

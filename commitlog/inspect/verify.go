@@ -343,8 +343,13 @@ func (v *verifier) checkCheckpoint() error {
 		case t < 0:
 			v.r.add(Finding{Kind: KindCheckpointValue, File: checkpointName, Offset: int64(8 * i), Length: 8, Detail: fmt.Sprintf("%s %d", name, t)})
 		case t > v.lastTime:
-			v.r.add(Finding{Kind: KindCheckpointAhead, File: checkpointName, Offset: int64(8 * i), Length: 8,
-				Detail: fmt.Sprintf("%s %d, the log's newest record has %d", name, t, v.lastTime)})
+			f := Finding{Kind: KindCheckpointAhead, File: checkpointName, Offset: int64(8 * i), Length: 8,
+				Detail: fmt.Sprintf("%s %d, the log's newest record has %d", name, t, v.lastTime)}
+			if n := len(v.damaged.list); n > 0 && v.damaged.list[n-1][1] >= v.summary.LogEnd {
+				f.Notice = true
+				f.Detail += "; what is damaged at the log's end may have been newer"
+			}
+			v.r.add(f)
 		}
 	}
 	for i, off := range []int64{c.MasterFlushedOffset, c.ConfirmPhyOffset} {

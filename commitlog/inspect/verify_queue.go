@@ -68,10 +68,15 @@ const (
 	sysFlagInnerBatch        = 0x80 // RocketMQ 5: listed in batchconsumequeue/, not here
 )
 
+// listed tells whether consume queues list a record.
+func listed(rec record.View) bool {
+	return record.AssignsQueueOffset(rec.SysFlag()) && rec.SysFlag()&sysFlagInnerBatch == 0
+}
+
 // places compares the units of all places that a record takes.
 func (v *verifier) places(seg *Segment, it *item) error {
 	rec := it.rec
-	if !record.AssignsQueueOffset(rec.SysFlag()) || rec.SysFlag()&sysFlagInnerBatch != 0 {
+	if !listed(rec) {
 		return nil
 	}
 	want := consumequeue.Unit{PhyOffset: seg.From + it.pos, Size: int32(rec.Size()), TagsCode: v.s.tagsCode(rec)}
@@ -360,7 +365,7 @@ func (v *verifier) stray(q *queueState, n int64, u consumequeue.Unit) error {
 		v.unit(q, n, KindUnitNowhere, phy, fmt.Sprintf("no record begins at %d", phy))
 	case !claims(rec, q.topic, q.id, n):
 		v.unit(q, n, KindUnitForeign, phy, fmt.Sprintf("the record at %d is of %s/%d with queue offset %d", phy, rec.Topic(), rec.QueueID(), rec.QueueOffset()))
-	case !record.AssignsQueueOffset(rec.SysFlag()):
+	case !listed(rec):
 		v.unit(q, n, KindUnitForeign, phy, fmt.Sprintf("the record at %d is of a type that no queue lists", phy))
 	default:
 		v.summary.Units++ // right, but told apart too often to be remembered
