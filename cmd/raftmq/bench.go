@@ -139,9 +139,9 @@ func (o *benchOptions) validate(changed func(string) bool) error {
 	number("in-flight", o.inFlight, 1, maxSlots)
 	number("batch", o.batch, 1, 4096)
 	number("pull-batch", o.pullBatch, 1, 4096)
-	errs = append(errs, checkSize("size", o.size, 1, maxMessageSize)...)
-	if total := o.size * int64(o.batch); total > maxMessageSize && len(errs) == 0 {
-		errs = append(errs, flagError{"batch", o.batch, fmt.Sprintf("contradicts --size %s: a request carries at most %s", formatSize(o.size), formatSize(maxMessageSize))})
+	errs = append(errs, checkSize("size", o.size, 1, maxRequestBody)...)
+	if total := o.size * int64(o.batch); total > maxRequestBody && len(errs) == 0 {
+		errs = append(errs, flagError{"batch", o.batch, fmt.Sprintf("contradicts --size %s: a request carries at most %s", formatSize(o.size), formatSize(maxRequestBody))})
 	}
 	if o.rate < 0 || math.IsInf(o.rate, 0) || math.IsNaN(o.rate) {
 		errs = append(errs, flagError{"rate", o.rate, "allowed are 0 and more"})
@@ -379,4 +379,8 @@ func (b *bench) lookUp(ctx context.Context, broker, addr string) string {
 	return leader
 }
 
-const watchInterval = 200 * time.Millisecond
+const (
+	watchInterval = 200 * time.Millisecond
+	// maxRequestBody keeps frames below the 16 MiB that brokers accept.
+	maxRequestBody = 15 * mib
+)

@@ -45,7 +45,7 @@ const (
 	minQueueFileSize  = 2000
 	maxQueueFileSize  = gib
 	minMessageSize    = kib
-	maxMessageSize    = 15 * mib // with properties below the 16 MiB that clients accept in a frame
+	maxMessageSize    = 7 * mib // with properties below what one Raft command may be (8 MiB)
 	minRaftBytes      = mib
 	maxRaftBytes      = 64 * gib
 	minRaftTimeout    = 50 * time.Millisecond
