@@ -54,10 +54,9 @@ func (ix *Index) Flush(m Mark) error {
 		if f.name < now[0].name {
 			continue // removed since
 		}
-		h := f.header // of a full file
-		last := i == len(m.files)-1
-		if last {
-			h = m.header
+		h, last := m.header, i == len(m.files)-1
+		if !last {
+			h = f.header // of a full file: nobody writes it
 		}
 		if err := ix.flushFile(f, h, !last, &synced); err != nil {
 			return ix.fail(err)

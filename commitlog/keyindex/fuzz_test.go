@@ -92,7 +92,7 @@ func FuzzOpenIndex(f *testing.F) {
 			}
 			p.files = nil
 			for k, b := range [][]byte{first, second} {
-				if table, err := NewTable(b, goldenSlots); err == nil {
+				if table, err := NewTable(b, goldenSlots); err == nil && table.Entries() > 0 {
 					h := table.Header()
 					h.Count = min(h.Count, goldenEntries, int32(table.Entries()))
 					p.files = append(p.files, pointed{int64(20261130120000000 + k), h, table.sum(0, 1, h.Count)})

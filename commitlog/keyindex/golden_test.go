@@ -105,6 +105,9 @@ func goldenIndex(t testing.TB, g goldenStore) *Index {
 			t.Fatal(err)
 		}
 	}
+	if err := ix.Commit(1 << 40); err != nil {
+		t.Fatal(err)
+	}
 	if n := len(ix.list()); n > 0 {
 		if err := ix.writeHeader(ix.list()[n-1]); err != nil {
 			t.Fatal(err)

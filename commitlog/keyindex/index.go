@@ -89,8 +89,12 @@ type Index struct {
 	logger hclog.Logger
 	warned bool // the writer's
 
-	next    position // the writer's
-	minName int64    // of the next file: later than all before; the writer's
+	// The writer's.
+	next    position
+	minName int64 // of the next file: later than all before
+	pending [pendingKeys]pending
+	waiting int   // of pending
+	near    int32 // see write
 
 	// mu guards the bytes and header of the last file beyond the entries that its count tells,
 	// changes of files, and mark. Entries below a count that was read under mu never change.
@@ -133,10 +137,11 @@ func (ix *Index) fail(err error) error {
 // in the index, the one there perhaps some. For the writer.
 func (ix *Index) From() int64 { return ix.next.phyOffset }
 
-// Put enters the keys of the record at phyOffset: uniqKey if there is one, and each token of
-// keys (separated by spaces). storeTime is in ms. Records come in log order; what was entered
-// before is not entered again. Nothing is kept of the slices. mappedfile.ErrNoSpace: the disk
-// is full, the same Put may be tried again. No allocation but at a new file.
+// Put takes the keys of the record at phyOffset: uniqKey if there is one, and each token of
+// keys (separated by spaces). storeTime is in ms. Records come in log order; what was put
+// before is not put again. Nothing is kept of the slices. Keys can be found after Commit.
+// mappedfile.ErrNoSpace: the disk is full, the same Put may be tried again. No allocation but
+// at a new file.
 func (ix *Index) Put(topic, uniqKey, keys []byte, phyOffset, storeTime int64) error {
 	if err := ix.usable(); err != nil {
 		return err
@@ -150,13 +155,13 @@ func (ix *Index) Put(topic, uniqKey, keys []byte, phyOffset, storeTime int64) er
 	topicHash := javaHash(0, topic)
 	n := int32(0)
 	if len(uniqKey) > 0 {
-		if err := ix.enter(n, keyHash(topicHash, uniqKey), storeTime); err != nil {
+		if err := ix.put(n, keyHash(topicHash, uniqKey), storeTime); err != nil {
 			return err
 		}
 		n++
 	}
 	for key, rest := nextKey(keys); len(key) > 0; key, rest = nextKey(rest) {
-		if err := ix.enter(n, keyHash(topicHash, key), storeTime); err != nil {
+		if err := ix.put(n, keyHash(topicHash, key), storeTime); err != nil {
 			return err
 		}
 		n++
@@ -164,44 +169,93 @@ func (ix *Index) Put(topic, uniqKey, keys []byte, phyOffset, storeTime int64) er
 	return nil
 }
 
-// enter enters the n-th key of the record at next, if that has not been done.
-func (ix *Index) enter(n, hash int32, storeTime int64) error {
+// pendingKeys is how many keys are entered together. The slots of a large index are in no cache;
+// waiting for all of them at once instead of one after the other is what makes Put fast.
+const pendingKeys = 256
+
+// pending is a key that is put and not entered yet.
+type pending struct {
+	phyOffset, storeTime int64
+	hash                 int32
+}
+
+// put takes the n-th key of the record at next, if that has not been done.
+func (ix *Index) put(n, hash int32, storeTime int64) error {
 	if n < ix.next.keys {
 		return nil
 	}
-	f, err := ix.room()
-	if err != nil {
-		return err
+	if ix.waiting == len(ix.pending) {
+		if err := ix.enter(); err != nil {
+			return err
+		}
 	}
-	if err := ix.write(f, hash, storeTime); err != nil {
-		return ix.fail(fmt.Errorf("write %s: %w", f.path, err))
-	}
+	ix.pending[ix.waiting] = pending{ix.next.phyOffset, storeTime, hash}
+	ix.waiting++
 	ix.next.keys++
 	return nil
 }
 
-func (ix *Index) write(f *file, hash int32, storeTime int64) (err error) {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)
-	f.table.put(&f.header, hash, ix.next.phyOffset, storeTime)
+// enter enters the pending keys. What an error leaves is still pending.
+func (ix *Index) enter() error {
+	left := ix.pending[:ix.waiting]
+	for len(left) > 0 {
+		f, n, err := ix.room(len(left))
+		if err == nil {
+			err = ix.write(f, left[:n])
+			left = left[n:]
+		}
+		if err != nil {
+			ix.waiting = copy(ix.pending[:], left)
+			return err
+		}
+	}
+	ix.waiting = 0
 	return nil
 }
 
-// room returns the last file with room and blocks for one more entry, or a new one.
-func (ix *Index) room() (*file, error) {
+func (ix *Index) write(f *file, keys []pending) (err error) {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	defer func() {
+		if err != nil {
+			err = ix.fail(fmt.Errorf("write %s: %w", f.path, err))
+		}
+	}()
+	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)
+	// One independent look at each slot brings them all near.
+	var slots int32
+	for i := range keys {
+		slots |= f.table.Slot(f.table.slotOf(keys[i].hash))
+	}
+	ix.near = slots // or the compiler would leave the loop out
+	for i := range keys {
+		k := &keys[i]
+		f.table.put(&f.header, k.hash, k.phyOffset, k.storeTime)
+	}
+	return nil
+}
+
+// room returns the last file, or a new one, and how many of n entries it has room and blocks for.
+func (ix *Index) room(n int) (*file, int, error) {
 	files := ix.list()
-	if len(files) == 0 {
-		return ix.roll(Header{})
+	var f *file
+	var err error
+	switch {
+	case len(files) == 0:
+		f, err = ix.roll(Header{})
+	case int(files[len(files)-1].header.Count) == ix.c.Entries:
+		f = files[len(files)-1]
+		if err = ix.writeHeader(f); err == nil {
+			f, err = ix.roll(f.header)
+		}
+	default:
+		f = files[len(files)-1]
 	}
-	f := files[len(files)-1]
-	if int(f.header.Count) < ix.c.Entries {
-		return f, f.allocate(ix, FileSize(ix.c.Slots, int(f.header.Count)+1))
+	if err != nil {
+		return nil, 0, err
 	}
-	if err := ix.writeHeader(f); err != nil {
-		return nil, err
-	}
-	return ix.roll(f.header)
+	n = min(n, ix.c.Entries-int(f.header.Count))
+	return f, n, f.allocate(ix, FileSize(ix.c.Slots, int(f.header.Count)+n))
 }
 
 // roll makes the file that follows one with header prev.
@@ -232,14 +286,17 @@ func (ix *Index) writeHeader(f *file) (err error) {
 	return nil
 }
 
-// Commit says that all records below to were put. For the writer; a Mark taken afterwards
-// covers them.
+// Commit says that all records below to were put, and makes them found. For the writer; a Mark
+// taken afterwards covers them. mappedfile.ErrNoSpace: as for Put.
 func (ix *Index) Commit(to int64) error {
 	if err := ix.usable(); err != nil {
 		return err
 	}
 	if to < ix.next.phyOffset {
 		return fmt.Errorf("keyindex: commit up to physical offset %d, a record at %d was put", to, ix.next.phyOffset)
+	}
+	if err := ix.enter(); err != nil {
+		return err
 	}
 	if to > ix.next.phyOffset {
 		ix.next = position{to, 0}

@@ -15,13 +15,6 @@ import (
 	"raftmq/commitlog/faultfile"
 )
 
-type testWriter struct{ t testing.TB }
-
-func (w testWriter) Write(p []byte) (int, error) {
-	w.t.Logf("%s", bytes.TrimSpace(p))
-	return len(p), nil
-}
-
 // kit is a file system in memory with an index in it, and a clock.
 type kit struct {
 	t   testing.TB

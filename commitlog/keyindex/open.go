@@ -312,6 +312,7 @@ func (ix *Index) cut(n int, low int64) error {
 		return ix.fail(err)
 	}
 	ix.generation++
+	ix.waiting = 0
 	ix.mu.Lock()
 	ix.files.Store(&kept)
 	ix.mark = Mark{generation: ix.generation, next: ix.next, files: kept}

@@ -102,5 +102,5 @@ func (q *query) file(ix *Index, f *file) (more bool, err error) {
 func (ix *Index) look(f *file, hash int32) (Header, int32) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	return f.header, f.table.Slot(int(hash) % f.table.slots)
+	return f.header, f.table.Slot(f.table.slotOf(hash))
 }

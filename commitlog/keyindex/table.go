@@ -110,6 +110,9 @@ func NewTable(b []byte, slots int) (Table, error) {
 func (t Table) slotAt(slot int) int { return headerSize + slot*slotSize }
 func (t Table) entryAt(i int) int   { return headerSize + t.slots*slotSize + i*entrySize }
 
+// slotOf is the slot of a hash that is not negative.
+func (t Table) slotOf(hash int32) int { return int(uint32(hash) % uint32(t.slots)) }
+
 // Slots is the number of slots.
 func (t Table) Slots() int { return t.slots }
 
@@ -164,7 +167,7 @@ func (t Table) chains(h Header) ([]int32, error) {
 			return nil, fmt.Errorf("%w: position %d: entry %d %+v behind physical offset %d", ErrDamaged, t.entryAt(int(i)), i, e, before)
 		}
 		before = e.PhyOffset
-		slot := int(e.KeyHash) % t.slots
+		slot := t.slotOf(e.KeyHash)
 		if e.Predecessor != last[slot] {
 			return nil, fmt.Errorf("%w: position %d: entry %d names %d as the one before it, that is %d",
 				ErrDamaged, t.entryAt(int(i)), i, e.Predecessor, last[slot])
@@ -199,7 +202,7 @@ func (t Table) ends(h Header) error {
 // There must be room. (RocketMQ's IndexFile.putKey.)
 func (t Table) put(h *Header, hash int32, phyOffset, storeTime int64) {
 	i := h.Count
-	slot := int(hash) % t.slots
+	slot := t.slotOf(hash)
 	before := t.Slot(slot)
 	if before <= 0 || before >= i {
 		before = 0
@@ -233,7 +236,7 @@ type chain struct {
 
 // chain begins a walk among the first h.Count-1 entries; last is what the slot of hash held then.
 func (t Table) chain(h Header, hash, last int32, begin int64) (chain, error) {
-	c := chain{t, h, hash, int(hash) % t.slots, begin, last}
+	c := chain{t, h, hash, t.slotOf(hash), begin, last}
 	if last < 0 || last >= h.Count || int(h.Count) > t.Entries() {
 		return c, fmt.Errorf("%w: position %d: slot %d says entry %d of %d", ErrDamaged, t.slotAt(c.slot), c.slot, last, h.Count)
 	}
@@ -247,7 +250,7 @@ func (c *chain) next(steps int) (phyOffset, storeTime int64, ok bool, err error)
 	for ; c.at > 0 && steps > 0; steps-- {
 		i := c.at
 		e := c.t.Entry(int(i))
-		if e.KeyHash < 0 || int(e.KeyHash)%c.t.slots != c.slot || e.Predecessor < 0 || e.Predecessor >= i ||
+		if e.KeyHash < 0 || c.t.slotOf(e.KeyHash) != c.slot || e.Predecessor < 0 || e.Predecessor >= i ||
 			e.TimeDiff < 0 || e.PhyOffset < c.h.BeginPhyOffset || e.PhyOffset > c.h.EndPhyOffset {
 			return 0, 0, false, fmt.Errorf("%w: position %d: entry %d %+v in the chain of slot %d", ErrDamaged, c.t.entryAt(int(i)), i, e, c.slot)
 		}
