@@ -144,8 +144,8 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	sizeVar(fs, &c.MappedFileSizeConsumeQueue, "mapped-file-size-consume-queue", 6_000_000, "consume queue file `size`")
 
 	fs.StringVar(&c.RaftLogStore, "raft-log-store", raftLogWAL, "Raft log `store`: "+raftLogWAL+" or "+raftLogBolt)
-	fs.DurationVar(&c.RaftHeartbeatTimeout, "raft-heartbeat-timeout", 500*time.Millisecond, "silence of the leader before an election, `duration`")
-	fs.DurationVar(&c.RaftElectionTimeout, "raft-election-timeout", 500*time.Millisecond, "wait for votes, `duration`; at least the heartbeat timeout")
+	fs.DurationVar(&c.RaftHeartbeatTimeout, "raft-heartbeat-timeout", 800*time.Millisecond, "silence of the leader before an election, `duration`")
+	fs.DurationVar(&c.RaftElectionTimeout, "raft-election-timeout", 800*time.Millisecond, "wait for votes, `duration`; at least the heartbeat timeout")
 	sizeVar(fs, &c.RaftSnapshotBytes, "raft-snapshot-bytes", 128*mib, "Raft log `size` after which a snapshot is taken")
 	sizeVar(fs, &c.RaftTrailingBytes, "raft-trailing-bytes", 128*mib, "Raft log `size` kept behind a snapshot for late followers")
 

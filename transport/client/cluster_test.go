@@ -228,6 +228,10 @@ func TestClusterConnectionsAreSharedAndReplaced(t *testing.T) {
 			t.Fatal("several connections to one address")
 		}
 	}
+	// An answer first: dialling returns before the node has accepted, and closeConns closes what it knows.
+	if _, err := clients[0].Invoke(testContext(t), &remoting.Command{Code: remoting.RequestGetRouteInfoByTopic, Ext: []remoting.Field{{Key: "topic", Value: []byte(existing)}}}); err != nil {
+		t.Fatal(err)
+	}
 	f.nodes[0].closeConns()
 	<-clients[0].Done()
 	again, err := c.Client(testContext(t), f.nodes[0].addr)
