@@ -71,7 +71,7 @@ func appendPoint(b []byte, p *point) []byte {
 }
 
 // decodePoint reads a point. What it accepts is in itself consistent: files in order, counts
-// in range, all but the last file full.
+// and offsets in range, all but the last file full.
 func decodePoint(b []byte) (*point, error) {
 	if len(b) < pointHeadSize+pointCheckSize {
 		return nil, fmt.Errorf("%w: point of %d bytes", ErrDamaged, len(b))
@@ -97,17 +97,20 @@ func decodePoint(b []byte) (*point, error) {
 		return nil, fmt.Errorf("%w: point with %d files in %d bytes", ErrDamaged, n, len(rest))
 	}
 	p.files = make([]pointed, 0, n)
+	before := pointed{name: -1}
 	for ; len(rest) > 0; rest = rest[pointFileSize:] {
 		f := pointed{
 			name: int64(binary.BigEndian.Uint64(rest)), header: decodeHeader(rest[8:]),
 			sum: binary.BigEndian.Uint32(rest[8+headerSize:]),
 		}
-		last := len(rest) == pointFileSize
-		if k := len(p.files); f.name < 0 || k > 0 && f.name <= p.files[k-1].name ||
-			f.header.Count > p.entries || !last && f.header.Count != p.entries {
-			return nil, fmt.Errorf("%w: point with file %d, %d entries of %d", ErrDamaged, f.name, f.header.Count, p.entries)
+		last, h := len(rest) == pointFileSize, f.header
+		if f.name <= before.name || h.Count > p.entries || !last && h.Count != p.entries ||
+			h.BeginPhyOffset < before.header.EndPhyOffset || h.EndPhyOffset < h.BeginPhyOffset || h.EndPhyOffset > p.next.phyOffset {
+			return nil, fmt.Errorf("%w: point at %+v of files of %d entries with file %d %+v behind %d %+v",
+				ErrDamaged, p.next, p.entries, f.name, h, before.name, before.header)
 		}
 		p.files = append(p.files, f)
+		before = f
 	}
 	return p, nil
 }
