@@ -41,6 +41,7 @@ const (
 	KindDelayDeliver     Kind = 12 // DelayDeliver
 	KindTransactionEnd   Kind = 13 // TransactionEnd
 	KindTransactionCheck Kind = 14 // TransactionCheck, JSON
+	KindLogTrim          Kind = 15 // LogTrim, JSON
 )
 
 const (
@@ -139,7 +140,7 @@ func (r *Reader) Next() (c Command, ok bool, err error) {
 	return c, true, nil
 }
 
-const maxKind = KindTransactionCheck
+const maxKind = KindLogTrim
 
 // Count returns the number of commands of an entry without checking their content.
 func Count(entry []byte) int {
@@ -162,3 +163,19 @@ type Result struct {
 
 // Results is what Apply returns for an entry: one Result per command, in order.
 type Results []Result
+
+// ErrNoResult: what came back for an entry is no Results, or has too few.
+var ErrNoResult = errors.New("command: the state machine gave no result for the command")
+
+// ResultOf picks the result of an entry's i-th command, as the arguments of raftnode.Proposal.Done name it. Its Err is
+// returned as the error.
+func ResultOf(entryResult any, i int, err error) (Result, error) {
+	if err != nil {
+		return Result{}, err
+	}
+	results, ok := entryResult.(Results)
+	if !ok || i >= len(results) {
+		return Result{}, ErrNoResult
+	}
+	return results[i], results[i].Err
+}
