@@ -135,7 +135,7 @@ func FuzzOpenIndex(f *testing.F) {
 			t.Fatal(err)
 		}
 		n := 0
-		err = ix.Find(context.Background(), "T", "key", 0, math.MaxInt64, func(int64) bool { n++; return true })
+		err = ix.Find(context.Background(), "T", "key", math.MinInt64, math.MaxInt64, func(int64) bool { n++; return true })
 		if n < 20 || err != nil && !errors.Is(err, ErrDamaged) { // an old file may be damaged still
 			t.Fatalf("found %d: %v", n, err)
 		}

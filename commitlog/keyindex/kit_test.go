@@ -188,7 +188,7 @@ func checkFinds(t testing.TB, ix *Index, log []rec, others ...rec) {
 		}
 	}
 	for k, offsets := range want {
-		got := slices.DeleteFunc(find(t, ix, k[0], k[1], 0, math.MaxInt64), func(phyOffset int64) bool {
+		got := slices.DeleteFunc(find(t, ix, k[0], k[1], math.MinInt64, math.MaxInt64), func(phyOffset int64) bool {
 			r, ok := byOffset[phyOffset]
 			if !ok && !slices.ContainsFunc(others, func(r rec) bool { return r.phyOffset == phyOffset }) {
 				t.Fatalf("%s#%s: no record at %d", k[0], k[1], phyOffset)

@@ -259,7 +259,7 @@ func (c *chain) next(steps int) (phyOffset, storeTime int64, ok bool, err error)
 			storeTime += int64(e.TimeDiff) * 1000
 		}
 		c.at = e.Predecessor
-		if storeTime < c.begin-999 {
+		if storeTime < c.begin && c.begin-storeTime > 999 {
 			c.at = 0
 			return 0, 0, false, nil
 		}
