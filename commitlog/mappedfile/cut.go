@@ -96,7 +96,7 @@ func (q *Queue) SetFlushed(off int64) error {
 		if start >= to {
 			continue
 		}
-		if err := q.allocate(f, to-f.from); err != nil {
+		if err := q.allocate(f, to-f.from, to-f.from); err != nil {
 			return err
 		}
 		if err := f.handle.Dirty(start-f.from, to-start); err != nil {
@@ -180,6 +180,8 @@ func (q *Queue) DeleteBefore(off int64) (removed int, err error) {
 	q.files.Store(&now)
 	q.filesMu.Unlock()
 	for _, f := range files[:removed] {
+		q.hanged.Add(1) // until the last view lets go
+		f.hanged.Store(&q.hanged)
 		f.release()
 	}
 	for {

@@ -2,13 +2,14 @@ package mappedfile
 
 import "slices"
 
-// extend returns the file of off, making every file up to it that is missing.
-func (q *Queue) extend(off int64) (*File, error) {
+// extend returns the file of off, making every file up to it that is missing. A new one has blocks for
+// its first need bytes.
+func (q *Queue) extend(off, need int64) (*File, error) {
 	for {
 		if f := q.fileAt(q.list(), off); f != nil {
 			return f, nil
 		}
-		if err := q.addFile(off); err != nil {
+		if err := q.addFile(off, need); err != nil {
 			return nil, err
 		}
 	}
@@ -16,7 +17,7 @@ func (q *Queue) extend(off int64) (*File, error) {
 
 // addFile puts the next file behind the last one, in an empty queue the file of off. makeMu is
 // held until it is in the list, or Prepare would make it a second time.
-func (q *Queue) addFile(off int64) error {
+func (q *Queue) addFile(off, need int64) error {
 	q.makeMu.Lock()
 	defer q.makeMu.Unlock()
 	from := off - off%q.o.FileSize
@@ -24,7 +25,7 @@ func (q *Queue) addFile(off int64) error {
 	if last != nil {
 		from = last.from + q.o.FileSize
 	}
-	f, err := q.take(from)
+	f, err := q.take(from, need)
 	if err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func (q *Queue) addFile(off int64) error {
 }
 
 // take returns the file that starts at from: the prepared one, or a new one. makeMu is held.
-func (q *Queue) take(from int64) (*File, error) {
+func (q *Queue) take(from, need int64) (*File, error) {
 	if f := q.prepared.Load(); f != nil && f.from == from {
 		q.prepared.Store(nil)
 		return f, nil
@@ -50,7 +51,7 @@ func (q *Queue) take(from int64) (*File, error) {
 	if err := q.dropPrepared(); err != nil {
 		return nil, err
 	}
-	f, err := q.createFile(from)
+	f, err := q.createFile(from, need)
 	if err == nil {
 		q.entriesDirty.Store(true)
 	}
@@ -80,7 +81,7 @@ func (q *Queue) prepareFile() (*File, error) {
 	var from int64
 	if last := q.last(); last != nil {
 		ahead := min(q.readable.Load()-last.from+q.allocateStep(), q.o.FileSize)
-		if err := q.allocate(last, ahead); err != nil {
+		if err := q.allocate(last, ahead, ahead); err != nil {
 			return nil, err
 		}
 		from = last.from + q.o.FileSize
@@ -91,7 +92,7 @@ func (q *Queue) prepareFile() (*File, error) {
 	if p := q.prepared.Load(); p != nil || q.closed.Load() {
 		return nil, nil
 	}
-	f, err := q.createFile(from)
+	f, err := q.createFile(from, q.allocateStep())
 	if err != nil {
 		return nil, err
 	}

@@ -52,6 +52,47 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
+// TestScantSpace: where a whole step has no room any more, what is needed still has, in the current file and in a
+// new one. Room tells how far the writer comes by itself.
+func TestScantSpace(t *testing.T) {
+	const size, step = 4 << 20, 1 << 20
+	f := faultfile.New()
+	q, err := mappedfile.Open(mappedfile.Options{Dir: "d", FileSize: size, AllocateStep: step, FS: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	write := func(n int) {
+		t.Helper()
+		if _, err := q.Append(n); err != nil {
+			t.Fatal(err)
+		}
+		q.Commit(int64(n))
+	}
+	f.FailAt(f.Ops()+1, mappedfile.ErrNoSpace) // Create, then the first step
+	write(100)
+	if room := q.Room(); room != 256<<10-100 {
+		t.Errorf("room %d in a file that got the least", room)
+	}
+	if err := q.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if room := q.Room(); room != 2*step-100 {
+		t.Errorf("room %d after Prepare, the next file must not count before the current one is taken whole", room)
+	}
+	write(size - 100)
+	if room := q.Room(); room != step {
+		t.Errorf("room %d at the end of a file, the next has a step", room)
+	}
+	write(10)
+	for i := range 2 { // a step, and what is left of it
+		f.FailAt(f.Ops()+i, mappedfile.ErrNoSpace)
+	}
+	if err := q.Prepare(); !errors.Is(err, mappedfile.ErrNoSpace) {
+		t.Errorf("Prepare on a full disk: %v", err)
+	}
+}
+
 // TestFailedSyncPoisons is F33: no later flush and no later write is believed.
 func TestFailedSyncPoisons(t *testing.T) {
 	f := faultfile.New()

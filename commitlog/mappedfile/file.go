@@ -17,21 +17,23 @@ type File struct {
 	refs      atomic.Int32 // the queue's own and one for each view; the file is unmapped at zero
 	allocated atomic.Int64 // bytes from the start that have blocks; grows only, but for Truncate
 	named     atomic.Bool  // size and directory entry are durable
+	// hanged counts, for the queue, removed files whose space the last view still holds; nil before the removal.
+	hanged atomic.Pointer[atomic.Int64]
 }
 
 // fileName is the 20-digit name of the file that starts at off.
 func fileName(off int64) string { return fmt.Sprintf("%0*d", nameLen, off) }
 
-// createFile makes, allocates and maps the file that starts at from. It leaves nothing behind when it
-// fails. Nothing is durable yet.
-func (q *Queue) createFile(from int64) (*File, error) {
+// createFile makes, allocates and maps the file that starts at from. At least need bytes of it get
+// blocks. It leaves nothing behind when it fails. Nothing is durable yet.
+func (q *Queue) createFile(from, need int64) (*File, error) {
 	path := filepath.Join(q.o.Dir, fileName(from))
 	h, err := q.fs.Create(path, q.o.FileSize)
 	if err != nil {
 		return nil, err
 	}
 	f := &File{from: from, path: path, handle: h}
-	err = q.allocate(f, q.allocateStep())
+	err = q.allocate(f, q.allocateStep(), need)
 	if err == nil {
 		f.data, err = h.Map(q.o.FileSize, q.o.Random)
 	}
@@ -70,15 +72,35 @@ func (q *Queue) allocateStep() int64 {
 	return q.o.AllocateStep
 }
 
-// allocate gives the first n bytes of f blocks, rounded up to the step. Idempotent, and may
-// run in the pre-allocation goroutine and the writer at once: blocks that are there stay.
-func (q *Queue) allocate(f *File, n int64) error {
+// scantStep is the step on a disk that has no room for a whole one.
+const scantStep = 256 << 10
+
+// allocate gives the first n bytes of f blocks, rounded up to the step, or on a full disk at least need.
+// Idempotent, and may run in the pre-allocation goroutine and the writer at once: blocks that are
+// there stay.
+func (q *Queue) allocate(f *File, n, need int64) error {
 	have := f.allocated.Load()
 	if n <= have {
 		return nil
 	}
-	step := q.allocateStep()
-	n = min((n+step-1)/step*step, q.o.FileSize)
+	want := q.roundUp(n, q.allocateStep())
+	err := q.allocateTo(f, have, want)
+	if !errors.Is(err, ErrNoSpace) {
+		return err
+	}
+	if need <= have {
+		return nil
+	}
+	if less := q.roundUp(need, scantStep); less < want {
+		return q.allocateTo(f, have, less)
+	}
+	return err
+}
+
+func (q *Queue) roundUp(n, step int64) int64 { return min((n+step-1)/step*step, q.o.FileSize) }
+
+// allocateTo takes blocks for [have, n).
+func (q *Queue) allocateTo(f *File, have, n int64) error {
 	err := f.handle.Allocate(have, n-have)
 	if errors.Is(err, ErrUnsupported) {
 		if q.warned.CompareAndSwap(false, true) {
@@ -115,6 +137,9 @@ func (f *File) release() {
 		f.data = nil
 		if err := f.handle.Close(); err != nil {
 			panic(fmt.Sprintf("mappedfile: Views-Are-Counted: %v", err))
+		}
+		if hanged := f.hanged.Load(); hanged != nil {
+			hanged.Add(-1)
 		}
 	case n < 0:
 		panic("mappedfile: Views-Are-Counted: " + f.path + " released too often")

@@ -29,7 +29,7 @@ func (OS) MkdirAll(dir string) error {
 		}
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
+		return noSpace(err)
 	}
 	return OS{}.SyncDir(parent)
 }

@@ -35,6 +35,7 @@ type Queue struct {
 	flushMu      sync.Mutex   // serialises Flush; taken before makeMu, that before filesMu
 	nameMu       sync.Mutex   // serialises nameFiles
 	removeMu     sync.Mutex   // serialises DeleteBefore
+	hanged       atomic.Int64 // removed files that views still hold
 	entriesDirty atomic.Bool  // the folder has entries that are not durable
 	poison       atomic.Value // of error: the first failed sync
 	warned       atomic.Bool
@@ -72,6 +73,25 @@ func (q *Queue) Path(off int64) string {
 
 // Files is the number of files that are mapped and in use.
 func (q *Queue) Files() int { return len(q.list()) }
+
+// Hanged is the number of files that DeleteBefore has removed and views still hold: their disk space
+// comes back with the last of them.
+func (q *Queue) Hanged() int { return int(q.hanged.Load()) }
+
+// Room is how many bytes behind the readable end have blocks already, as far as the writer can go on
+// without asking the disk for more.
+func (q *Queue) Room() int64 {
+	prepared := q.prepared.Load() // first: it becomes the last file, not the other way round
+	end, room := q.readable.Load(), int64(0)
+	last := q.last()
+	if last != nil {
+		room = max(last.from+last.allocated.Load()-end, 0)
+	}
+	if prepared == nil || last != nil && (prepared.from <= last.from || last.allocated.Load() < q.o.FileSize) {
+		return room
+	}
+	return room + prepared.allocated.Load()
+}
 
 // MinOffset is the first readable offset: the start of the first file, or where Reset began.
 func (q *Queue) MinOffset() int64 { return q.minOffset.Load() }
@@ -120,14 +140,14 @@ func (q *Queue) Append(size int) ([]byte, error) {
 	f := q.last()
 	if f == nil || q.wrote >= f.from+q.o.FileSize {
 		var err error
-		if f, err = q.extend(q.wrote); err != nil {
+		if f, err = q.extend(q.wrote, int64(size)); err != nil {
 			return nil, err
 		}
 	}
 	pos := q.wrote - f.from
 	end := pos + int64(size)
 	if end > f.allocated.Load() {
-		if err := q.allocate(f, end); err != nil {
+		if err := q.allocate(f, end, end); err != nil {
 			return nil, err
 		}
 	}
@@ -156,13 +176,13 @@ func (q *Queue) WriteAt(b []byte, off int64) error {
 		return fmt.Errorf("%w: write at %d, first file starts at %d", ErrOutOfRange, off, q.MinOffset())
 	}
 	for len(b) > 0 {
-		f, err := q.extend(off)
+		f, err := q.extend(off, min(off%q.o.FileSize+int64(len(b)), q.o.FileSize))
 		if err != nil {
 			return err
 		}
 		pos := off - f.from
 		n := min(int64(len(b)), q.o.FileSize-pos)
-		if err := q.allocate(f, pos+n); err != nil {
+		if err := q.allocate(f, pos+n, pos+n); err != nil {
 			return err
 		}
 		if err := guardedCopy(f.data[pos:pos+n], b[:n]); err != nil {

@@ -227,7 +227,13 @@ func TestDeleteBeforeKeepsViews(t *testing.T) {
 	if v.Bytes[9] != 1 {
 		t.Fatal("the view changed")
 	}
+	if n := q.Hanged(); n != 1 {
+		t.Errorf("%d hanged files with a view on the first of two", n)
+	}
 	v.Release()
+	if n := q.Hanged(); n != 0 {
+		t.Errorf("%d hanged files after the last view", n)
+	}
 	if _, err := q.View(0, 10); !errors.Is(err, ErrOutOfRange) {
 		t.Fatalf("view of a removed file: %v", err)
 	}
