@@ -3,6 +3,8 @@ package main
 import (
 	"time"
 
+	"raftmq/fsm/command"
+
 	"github.com/spf13/pflag"
 )
 
@@ -92,6 +94,15 @@ type Config struct {
 	// DefaultTopicQueues is TBW102's queue count, the most that an automatically created topic gets. Fixed at
 	// bootstrap.
 	DefaultTopicQueues int
+	// MessageDelayLevel is RocketMQ's setting of that name: the delays of levels 1, 2, …, numbers with a unit s, m, h or
+	// d, separated by spaces. Cluster-wide, fixed at bootstrap.
+	MessageDelayLevel string
+	// TransactionTimeout is how old a half message is before its producer is asked about it (transactionTimeOut).
+	TransactionTimeout time.Duration
+	// TransactionCheckInterval is the time between two such rounds.
+	TransactionCheckInterval time.Duration
+	// TransactionCheckMax is how often a producer is asked before the message goes to TRANS_CHECK_MAX_TIME_TOPIC.
+	TransactionCheckMax int
 
 	// LogLevel is trace, debug, info, warn or error.
 	LogLevel string
@@ -154,6 +165,11 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.BoolVar(&c.AutoCreateTopic, "auto-create-topic", true, "create unknown topics at the first send; fixed at bootstrap")
 	fs.BoolVar(&c.AutoCreateGroup, "auto-create-group", true, "create unknown consumer groups at the first heartbeat; fixed at bootstrap")
 	fs.IntVar(&c.DefaultTopicQueues, "default-topic-queues", 8, "`number` of queues that an automatically created topic gets at most; fixed at bootstrap")
+
+	fs.StringVar(&c.MessageDelayLevel, "message-delay-level", command.DefaultDelayLevels, "`delays` of levels 1, 2, …; equal on all nodes, fixed at bootstrap")
+	fs.DurationVar(&c.TransactionTimeout, "transaction-timeout", 6*time.Second, "age at which a producer is first asked about a half message, `duration`")
+	fs.DurationVar(&c.TransactionCheckInterval, "transaction-check-interval", time.Minute, "time between two rounds of asking, `duration`")
+	fs.IntVar(&c.TransactionCheckMax, "transaction-check-max", 15, "`number` of times that a producer is asked before a half message is given up")
 
 	fs.StringVar(&c.LogLevel, "log-level", "info", "`level` trace, debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", logText, "`format` text or json")

@@ -161,6 +161,7 @@ func (c *Config) complete(changed func(flag string) bool) error {
 	if most := maxBodyInSegment(c.MappedFileSizeCommitLog); !changed("max-message-size") && c.MaxMessageSize > most {
 		c.MaxMessageSize = most
 	}
+	c.MessageDelayLevel = strings.Join(strings.Fields(c.MessageDelayLevel), " ")
 	return c.completeAdvertise()
 }
 

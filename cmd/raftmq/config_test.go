@@ -95,7 +95,9 @@ func TestConfigDefaults(t *testing.T) {
 		FlushDiskType: "ASYNC_FLUSH", MappedFileSizeCommitLog: 1 << 30, MappedFileSizeConsumeQueue: 6_000_000,
 		RaftLogStore: "wal", RaftHeartbeatTimeout: 500 * time.Millisecond, RaftElectionTimeout: 500 * time.Millisecond,
 		RaftSnapshotBytes: 128 << 20, RaftTrailingBytes: 128 << 20, MaxMessageSize: 4 << 20, HoldWrites: time.Second,
-		AutoCreateTopic: true, AutoCreateGroup: true, DefaultTopicQueues: 8, LogLevel: "info", LogFormat: "text",
+		AutoCreateTopic: true, AutoCreateGroup: true, DefaultTopicQueues: 8,
+		MessageDelayLevel: "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", TransactionTimeout: 6 * time.Second, TransactionCheckInterval: time.Minute, TransactionCheckMax: 15,
+		LogLevel: "info", LogFormat: "text",
 		Join: c.Join,
 	}
 	if !reflect.DeepEqual(c, want) {
@@ -163,6 +165,10 @@ func TestConfigRefusals(t *testing.T) {
 		{"--raft-trailing-bytes=100GiB", []string{`--raft-trailing-bytes "100GiB"`, "0 to 64GiB"}},
 		{"--hold-writes=5s", []string{"--hold-writes 5s", "0s to 2.5s"}},
 		{"--default-topic-queues=0", []string{"--default-topic-queues 0", "1 to 1024"}},
+		{"--message-delay-level=2w", []string{"--message-delay-level \"2w\"", "level 1", "s, m, h or d"}},
+		{"--transaction-timeout=10ms", []string{"--transaction-timeout 10ms", "100ms to 24h"}},
+		{"--transaction-check-interval=25h", []string{"--transaction-check-interval 25h", "100ms to 24h"}},
+		{"--transaction-check-max=0", []string{"--transaction-check-max 0", "1 to 1000"}},
 		{"--auto-create-topic=maybe", []string{"--auto-create-topic", "maybe"}},
 		{"--no-such-flag=1", []string{"no-such-flag"}},
 		// All that is wrong is told at once.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"raftmq/fsm/command"
 )
 
 // flagError says what is wrong with one flag's value.
@@ -39,21 +41,24 @@ var reservedNames = []string{"TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "SCHE
 
 // Limits of the values below.
 const (
-	minSegmentSize    = 64 * kib
-	maxSegmentSize    = 4 * gib // a record's size and a queue unit's are 32 bits, and one mapping stays handy
-	segmentAlignment  = 4096
-	minQueueFileSize  = 2000
-	maxQueueFileSize  = gib
-	minMessageSize    = kib
-	maxMessageSize    = 7 * mib // with properties below what one Raft command may be (8 MiB)
-	minRaftBytes      = mib
-	maxRaftBytes      = 64 * gib
-	minRaftTimeout    = 50 * time.Millisecond
-	maxRaftTimeout    = time.Minute
-	maxHoldWrites     = 2500 * time.Millisecond
-	maxBootstrap      = 9
-	maxTopicQueues    = 1024
-	recordBytesBeside = 33 * kib // properties (32,767) and fixed fields, topic and a blank's head
+	minSegmentSize       = 64 * kib
+	maxSegmentSize       = 4 * gib // a record's size and a queue unit's are 32 bits, and one mapping stays handy
+	segmentAlignment     = 4096
+	minQueueFileSize     = 2000
+	maxQueueFileSize     = gib
+	minMessageSize       = kib
+	maxMessageSize       = 7 * mib // with properties below what one Raft command may be (8 MiB)
+	minRaftBytes         = mib
+	maxRaftBytes         = 64 * gib
+	minRaftTimeout       = 50 * time.Millisecond
+	maxRaftTimeout       = time.Minute
+	maxHoldWrites        = 2500 * time.Millisecond
+	maxBootstrap         = 9
+	maxTopicQueues       = 1024
+	minTransaction       = 100 * time.Millisecond
+	maxTransaction       = 24 * time.Hour
+	maxTransactionChecks = 1000
+	recordBytesBeside    = 33 * kib // properties (32,767) and fixed fields, topic and a blank's head
 )
 
 // maxBodyInSegment is the largest body whose record surely fits a segment.
@@ -245,6 +250,14 @@ func (c *Config) checkBroker() (errs []error) {
 	errs = append(errs, checkDuration("hold-writes", c.HoldWrites, 0, maxHoldWrites)...)
 	if c.DefaultTopicQueues < 1 || c.DefaultTopicQueues > maxTopicQueues {
 		errs = append(errs, flagError{"default-topic-queues", c.DefaultTopicQueues, fmt.Sprintf("allowed are 1 to %d", maxTopicQueues)})
+	}
+	if _, err := command.ParseDelayLevels(c.MessageDelayLevel); err != nil {
+		errs = append(errs, flagError{"message-delay-level", c.MessageDelayLevel, err.Error()})
+	}
+	errs = append(errs, checkDuration("transaction-timeout", c.TransactionTimeout, minTransaction, maxTransaction)...)
+	errs = append(errs, checkDuration("transaction-check-interval", c.TransactionCheckInterval, minTransaction, maxTransaction)...)
+	if c.TransactionCheckMax < 1 || c.TransactionCheckMax > maxTransactionChecks {
+		errs = append(errs, flagError{"transaction-check-max", c.TransactionCheckMax, fmt.Sprintf("allowed are 1 to %d", maxTransactionChecks)})
 	}
 	return errs
 }

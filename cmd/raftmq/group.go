@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"raftmq/commitlog/store"
 	"raftmq/fsm"
 	"raftmq/fsm/command"
+	"raftmq/fsm/delay"
 	"raftmq/fsm/metadata"
 	"raftmq/fsm/raftnode"
 	"raftmq/membership"
@@ -49,6 +51,7 @@ type brokerGroup struct {
 	broker *broker.Broker
 	server *transport.Server
 	peers  *client.Cluster // connections to other nodes' client ports
+	delay  *delay.Deliverer
 
 	caught      atomic.Bool
 	gossipAddr  func(nodeID string) string // client address by gossip, for nodes that the tables don't know yet
@@ -88,7 +91,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		mode = store.SyncFlush
 	}
 	g.store, err = store.Open(store.Config{Dir: filepath.Join(cfg.DataDir, "store"), SegmentSize: cfg.MappedFileSizeCommitLog,
-		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, OnFatal: d.OnFatal, Logger: d.Logger})
+		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Logger: d.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -141,6 +144,8 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if err != nil {
 		return nil, err
 	}
+	g.delay = delay.New(delay.Config{Store: g.store, Tables: g.tables, Levels: cfg.delayLevels(), Logger: d.Logger,
+		Propose: func(p delay.Proposal) error { return g.raft.Propose(p) }})
 	g.server = transport.NewServer(transport.Config{Logger: d.Logger.Named("transport")})
 	g.broker.Register(g.server)
 	return g, nil
@@ -194,7 +199,7 @@ func (g *brokerGroup) prepare(apply func([]byte) error) error {
 	}
 	b, err := command.AppendJSON(nil, command.KindSettings, command.Settings{ClusterID: id, ClusterName: g.cfg.ClusterName, BrokerName: g.cfg.BrokerName,
 		SegmentSize: g.cfg.MappedFileSizeCommitLog, AutoCreateTopic: g.cfg.AutoCreateTopic, AutoCreateGroup: g.cfg.AutoCreateGroup,
-		DefaultTopicQueues: g.cfg.DefaultTopicQueues})
+		DefaultTopicQueues: g.cfg.DefaultTopicQueues, MessageDelayLevel: g.cfg.MessageDelayLevel})
 	if err != nil {
 		return err
 	}
@@ -207,6 +212,8 @@ func (g *brokerGroup) checkSettings(s command.Settings) error {
 	case s.SegmentSize != g.cfg.MappedFileSizeCommitLog:
 		return fmt.Errorf("--mapped-file-size-commit-log is %d here and %d in this cluster, where it was fixed at bootstrap: start the node with %d",
 			g.cfg.MappedFileSizeCommitLog, s.SegmentSize, s.SegmentSize)
+	case !slices.Equal(s.DelayLevels(), g.cfg.delayLevels()):
+		return fmt.Errorf("--message-delay-level is %q here and %v in this cluster, where it was fixed at bootstrap", g.cfg.MessageDelayLevel, s.DelayLevels())
 	case s.ClusterName != g.cfg.ClusterName:
 		return fmt.Errorf("--cluster-name is %s here and %s in this cluster", g.cfg.ClusterName, s.ClusterName)
 	case s.BrokerName != g.cfg.BrokerName:
@@ -377,8 +384,15 @@ func (c *Config) properties() map[string]string {
 		"mappedFileSizeCommitLog": strconv.FormatInt(c.MappedFileSizeCommitLog, 10), "mappedFileSizeConsumeQueue": strconv.FormatInt(c.MappedFileSizeConsumeQueue, 10),
 		"flushDiskType": c.FlushDiskType, "maxMessageSize": strconv.FormatInt(c.MaxMessageSize, 10),
 		"autoCreateTopicEnable": strconv.FormatBool(c.AutoCreateTopic), "autoCreateSubscriptionGroup": strconv.FormatBool(c.AutoCreateGroup),
-		"defaultTopicQueueNums": strconv.Itoa(c.DefaultTopicQueues),
+		"defaultTopicQueueNums": strconv.Itoa(c.DefaultTopicQueues), "messageDelayLevel": c.MessageDelayLevel,
+		"transactionTimeOut": strconv.FormatInt(c.TransactionTimeout.Milliseconds(), 10), "transactionCheckMax": strconv.Itoa(c.TransactionCheckMax),
+		"transactionCheckInterval": strconv.FormatInt(c.TransactionCheckInterval.Milliseconds(), 10),
 	}
+}
+
+// delayLevels are those of MessageDelayLevel, which Validate has checked.
+func (c *Config) delayLevels() []time.Duration {
+	return command.Settings{MessageDelayLevel: c.MessageDelayLevel}.DelayLevels()
 }
 
 func portOf(hostPort string) string {
@@ -420,4 +434,9 @@ func (v voters) CaughtUp(ctx context.Context, m membership.Member) (bool, error)
 	}
 	const near = 64 // entries; the last ones arrive while we ask
 	return s.AppliedIndex+near >= committed, nil
+}
+
+// lead runs what only a leader does, until ctx ends with the leadership.
+func (g *brokerGroup) lead(ctx context.Context) {
+	g.delay.Run(ctx)
 }

@@ -251,6 +251,7 @@ func (n *node) startLeading() {
 	r := membership.Reconciler{Self: n.selfTags(), Members: n.members.Members, Voters: voters{n.group}, Changed: n.changed,
 		Update: n.group.updateNode, Logger: n.logger.Named("reconcile")}
 	n.leading.wg.Go(func() { r.Run(ctx) })
+	n.leading.wg.Go(func() { n.group.lead(ctx) })
 }
 
 func (n *node) stopLeading() {

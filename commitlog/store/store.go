@@ -150,9 +150,17 @@ func (s *Store) WaitDispatched(end int64, done func()) {
 	s.dispatcher.Load().Wait(end, func(error) { done() })
 }
 
-// OnArrival registers the listener that dispatch calls, one goroutine, after new records of a
-// queue are readable: next is the queue offset after them, tagsCode that of all of them (one
-// call for each stretch of equal codes). topic must not be kept. Before Publish is first called.
+// OnArrival registers another listener that dispatch calls, one goroutine, after new records of
+// a queue are readable: next is the queue offset after them, tagsCode that of all of them (one
+// call for each stretch of equal codes). topic must not be kept. Before Publish is first called,
+// from one goroutine.
 func (s *Store) OnArrival(f func(topic []byte, queueID int32, next int64, tagsCode int64)) {
+	if earlier := s.arrival.Load(); earlier != nil {
+		last := f
+		f = func(topic []byte, queueID int32, next, tagsCode int64) {
+			(*earlier)(topic, queueID, next, tagsCode)
+			last(topic, queueID, next, tagsCode)
+		}
+	}
 	s.arrival.Store(&f)
 }

@@ -31,6 +31,9 @@ var (
 	ErrClosed = errors.New("raftnode: closed")
 )
 
+// MaxCommandBytes is the default limit of one command.
+const MaxCommandBytes = 8 << 20
+
 // LogStoreKind chooses the Raft log store.
 type LogStoreKind string
 
@@ -63,7 +66,7 @@ type Config struct {
 	LeaseTimeout     time.Duration // (15/16 of HeartbeatTimeout) leader without a quorum steps down
 
 	MaxEntryBytes    int   // an entry that reached this size takes no further command (1 MiB)
-	MaxCommandBytes  int   // one command (8 MiB)
+	MaxCommandBytes  int   // one command (MaxCommandBytes)
 	MaxEntryCommands int   // (4096)
 	InFlightEntries  int   // entries handed to Raft and not yet applied (2)
 	InFlightBytes    int64 // waiting and in flight; beyond it Propose says ErrBusy (64 MiB)
@@ -84,7 +87,7 @@ func (c *Config) ensureDefaults() {
 	def(&c.ElectionTimeout, c.HeartbeatTimeout)
 	def(&c.LeaseTimeout, c.HeartbeatTimeout*15/16)
 	def(&c.MaxEntryBytes, 1<<20)
-	def(&c.MaxCommandBytes, 8<<20)
+	def(&c.MaxCommandBytes, MaxCommandBytes)
 	def(&c.MaxEntryCommands, 4096)
 	def(&c.InFlightEntries, 2)
 	def(&c.InFlightBytes, 64<<20)

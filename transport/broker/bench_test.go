@@ -104,7 +104,7 @@ func TestSendAllocations(t *testing.T) {
 			t.Fatal(f.remark)
 		}
 		buf = p.AppendCommand(buf[:0], 1)
-		result, err := resultOf(entryResult, 0, nil)
+		result, err := command.ResultOf(entryResult, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func BenchmarkSend(b *testing.B) {
 					b.Fatal(f.remark)
 				}
 				buf = p.AppendCommand(buf[:0], 1)
-				result, _ := resultOf(entryResult, 0, nil)
+				result, _ := command.ResultOf(entryResult, 0, nil)
 				p.queueOffset = result.QueueOffset
 				p.appendIDs(result.PhyOffset)
 				answer = p.appendAnswer(answer[:0])

@@ -40,6 +40,7 @@ type Broker struct {
 	probes    sync.Pool // *probe
 
 	segmentSize atomic.Int64 // from the cluster settings, 0 until they are known
+	delayLevels atomic.Int32 // their number, likewise
 	knewLeader  atomic.Bool  // a leader has been known since start
 	lockTerm    atomic.Uint64
 

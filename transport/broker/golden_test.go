@@ -117,7 +117,6 @@ type difference struct {
 
 const (
 	whyException = "a Java exception text is not worth imitating; the code is the same"
-	whyDelay     = "delayed messages are not served yet and must not be stored as ordinary ones"
 	whyTx        = "transactions are not served yet"
 	whyBack      = "send-back is not served yet"
 	whyFilter    = "there is no property filter: SQL92 and unknown types are refused, as by a 4.9.4 broker with enablePropertyFilter=false"
@@ -132,9 +131,7 @@ var differences = map[string]difference{
 	"broker/send batch, broken body":                           {1, "batch entry", whyException},
 	"broker/send without queueId":                              {1, "queueId", whyException + "; ext is there"},
 	"broker/send queueId not a number":                         {1, "queueId", whyException + "; ext is there"},
-	"broker/send delay level 2":                                {13, "delayed messages are not supported", whyDelay},
 	"broker/send delay not a number":                           {1, "DELAY", whyException + "; ext is there"},
-	"broker/send half message":                                 {13, "transactional messages are not supported", whyTx},
 	"broker/end transaction, wrong group":                      {3, "not supported", whyTx},
 	"broker/end transaction, wrong queue offset":               {3, "not supported", whyTx},
 	"broker/end transaction, no such record":                   {3, "not supported", whyTx},
@@ -162,9 +159,8 @@ var differences = map[string]difference{
 	"broker/send back limit 0":                                 {3, "not supported", whyBack},
 	"broker/send back missing field":                           {3, "not supported", whyBack},
 	"broker/send back unknown group, no auto-creation":         {3, "not supported", whyBack},
-	"broker/half message refused":                              {13, "transactional messages are not supported", whyTx},
 	"broker/send back, broker read-only":                       {3, "not supported", whyBack},
-	"broker/half message, broker read-only":                    {13, "transactional messages are not supported", whyTx},
+	"broker/half message refused":                              {0, "", "there is no rejectTransactionMessage"},
 	"broker/pull, broker write-only":                           {0, "FOUND", "there is no brokerPermission"},
 	"broker/send before startAcceptSendRequestTimeStamp":       {0, "", "there is no startAcceptSendRequestTimeStamp"},
 	"broker/send batch before startAcceptSendRequestTimeStamp": {0, "", "there is no startAcceptSendRequestTimeStamp"},

@@ -57,12 +57,17 @@ func (b *Broker) heartbeat(r transport.Responder, cmd *remoting.Command) {
 		h.Consumers = append(h.Consumers, consumer)
 	}
 	b.cfg.Groups.Heartbeat(h)
+	b.dropIfClosed(r.Conn)
+	success(r)
+}
+
+// dropIfClosed removes a connection that closed while it was being registered: OnClose has found nothing to remove.
+func (b *Broker) dropIfClosed(c *transport.Conn) {
 	select {
-	case <-r.Conn.Done():
-		b.cfg.Groups.CloseConn(r.Conn.ID()) // it closed meanwhile: OnClose has found nothing to remove
+	case <-c.Done():
+		b.cfg.Groups.CloseConn(c.ID())
 	default:
 	}
-	success(r)
 }
 
 // prepareConsumerGroup has the group and its retry topic created if they are missing.

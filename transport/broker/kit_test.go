@@ -205,6 +205,10 @@ func (f *fakeRaft) apply(entry []byte) (results command.Results) {
 			break
 		}
 		f.kinds[c.Kind].Add(1)
+		if c.Kind == command.KindTransactionEnd {
+			results = append(results, f.endTransaction(c))
+			continue
+		}
 		if c.Kind != command.KindAppend {
 			results = append(results, command.Result{Err: applyTable(f.tables, f.store, c)})
 			continue
@@ -219,6 +223,25 @@ func (f *fakeRaft) apply(entry []byte) (results command.Results) {
 	must(f.store.EndEntry())
 	f.store.Publish()
 	return results
+}
+
+func (f *fakeRaft) endTransaction(c command.Command) (result command.Result) {
+	e, err := c.TransactionEnd()
+	must(err)
+	if err := f.tables.CheckHalf(e.Half); err != nil {
+		return command.Result{Err: err}
+	}
+	f.tables.EndHalf(e.Half)
+	for rest, i := e.Records, 0; i < e.Count; i++ {
+		v := record.View(rest[:record.View(rest).Size()])
+		at, err := f.store.Append(v.Topic(), v.QueueID(), v, 1)
+		must(err)
+		if i == 0 {
+			result = command.Result{QueueOffset: at.QueueOffset, PhyOffset: at.PhyOffset}
+		}
+		rest = rest[v.Size():]
+	}
+	return result
 }
 
 func applyTable(t *metadata.Tables, s *store.Store, c command.Command) error {

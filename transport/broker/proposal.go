@@ -74,7 +74,7 @@ func (p *sendProposal) AppendCommand(dst []byte, storeMillis int64) []byte {
 
 // Done implements raftnode.Proposal.
 func (p *sendProposal) Done(entryResult any, i int, err error) {
-	result, err := resultOf(entryResult, i, err)
+	result, err := command.ResultOf(entryResult, i, err)
 	if err != nil {
 		p.b.counters.failedWrites.Add(1)
 		r, b := p.r, p.b
@@ -125,16 +125,4 @@ func (p *sendProposal) appendAnswer(dst []byte) []byte {
 		Serialize: p.r.Serialize, Opaque: p.r.Opaque, Version: p.b.cfg.Version, Language: remoting.LanguageJava, Code: p.code,
 		MsgID: p.ids, QueueID: p.queueID, QueueOffset: p.queueOffset, Region: p.b.region, TraceOn: true,
 	})
-}
-
-// resultOf picks the i-th command's result out of what the FSM returned for the entry.
-func resultOf(entryResult any, i int, err error) (command.Result, error) {
-	if err != nil {
-		return command.Result{}, err
-	}
-	results, ok := entryResult.(command.Results)
-	if !ok || i >= len(results) {
-		return command.Result{}, errNoResult
-	}
-	return results[i], results[i].Err
 }

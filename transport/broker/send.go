@@ -76,11 +76,12 @@ func (b *Broker) send(r transport.Responder, cmd *remoting.Command) bool {
 
 // properties of a request that decide how it is stored.
 type sendProperties struct {
-	delay     []byte
-	wait      bool
-	half      bool
-	badDelay  bool
-	delayHigh bool // DELAY > 0
+	delay    []byte
+	level    int32 // of DELAY, also when it is above the last one
+	wait     bool
+	half     bool
+	badDelay bool
+	group    []byte // PGROUP
 }
 
 func readSendProperties(props []byte) sendProperties {
@@ -89,8 +90,10 @@ func readSendProperties(props []byte) sendProperties {
 		switch string(name) {
 		case record.PropertyWait:
 			p.wait = isTrue(value)
-		case propertyHalf:
+		case record.PropertyTransaction:
 			p.half = isTrue(value)
+		case record.PropertyProducerGroup:
+			p.group = value
 		case record.PropertyDelay:
 			p.delay = value
 		}
@@ -98,12 +101,10 @@ func readSendProperties(props []byte) sendProperties {
 	})
 	if p.delay != nil {
 		n, err := strconv.ParseInt(string(p.delay), 10, 32)
-		p.badDelay, p.delayHigh = err != nil, n > 0
+		p.badDelay, p.level = err != nil, int32(n)
 	}
 	return p
 }
-
-const propertyHalf = "TRAN_MSG"
 
 // prepare decodes and checks cmd and fills the message in. The order of checks is that of
 // SendMessageProcessor 4.9.4 behind the leader gate.
@@ -141,25 +142,26 @@ func (p *sendProposal) prepare(cmd *remoting.Command) *refusal {
 	if h.Batch || cmd.Code == remoting.RequestSendBatchMessage {
 		return p.prepareBatch()
 	}
-	return p.prepareSingle()
+	return p.prepareSingle(cmd)
 }
 
-func (p *sendProposal) prepareSingle() *refusal {
+func (p *sendProposal) prepareSingle(cmd *remoting.Command) *refusal {
 	b, h := p.b, &p.h
 	props := readSendProperties(h.Properties)
 	dead, f := p.deadLetter()
 	if f != nil {
 		return f
 	}
+	half := props.half && !(h.ReconsumeTimes > 0 && props.level > 0)
 	switch {
 	case props.badDelay:
 		return refuse(remoting.ResponseSystemError, "property DELAY is %q, a number expected", props.delay)
-	case props.half && !(h.ReconsumeTimes > 0 && props.delayHigh):
-		return refuse(remoting.ResponseMessageIllegal, "transactional messages are not supported by this version of the broker")
+	case half:
+		return p.prepareHalf(cmd, &props)
 	case record.TransactionType(h.SysFlag) == record.SysFlagPrepared, record.TransactionType(h.SysFlag) == record.SysFlagRollback:
 		return refuse(remoting.ResponseMessageIllegal, "a prepared or rollback message (sysFlag %d) cannot be sent", h.SysFlag)
-	case props.delayHigh && !dead:
-		return refuse(remoting.ResponseMessageIllegal, "delayed messages are not supported by this version of the broker (property DELAY is %s)", props.delay)
+	case props.level > 0 && !dead:
+		return p.prepareDelayed(&props)
 	}
 	p.props = record.AppendStoredProperties(p.props[:0], h.Properties, b.cfg.ClusterName)
 	p.msg.Properties = p.props
@@ -175,7 +177,7 @@ func (p *sendProposal) prepareSingle() *refusal {
 func (p *sendProposal) prepareBatch() *refusal {
 	b, h := p.b, &p.h
 	props := readSendProperties(h.Properties)
-	if len(p.msg.Body) == 0 || len(p.msg.Body) > b.cfg.MaxMessageSize || record.TransactionType(h.SysFlag) != 0 || props.delayHigh {
+	if len(p.msg.Body) == 0 || len(p.msg.Body) > b.cfg.MaxMessageSize || record.TransactionType(h.SysFlag) != 0 || props.level > 0 {
 		return messageIllegal(b.cfg.MaxMessageSize)
 	}
 	if props.badDelay {

@@ -17,7 +17,7 @@ func (p *tableProposal) AppendCommand(dst []byte, _ int64) []byte { return appen
 
 // Done implements raftnode.Proposal.
 func (p *tableProposal) Done(entryResult any, i int, err error) {
-	_, err = resultOf(entryResult, i, err)
+	_, err = command.ResultOf(entryResult, i, err)
 	p.done(err)
 }
 
@@ -38,6 +38,6 @@ func (b *Broker) change(ctx context.Context, kind command.Kind, payload any) err
 		return err
 	}
 	result, i, err := b.cfg.Raft.ProposeWait(ctx, encoded)
-	_, err = resultOf(result, i, err)
+	_, err = command.ResultOf(result, i, err)
 	return err
 }

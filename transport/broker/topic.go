@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,8 +10,6 @@ import (
 	"raftmq/fsm/metadata"
 	"raftmq/transport/remoting"
 )
-
-var errNoResult = errors.New("broker: the state machine gave no result for the command")
 
 // nameBytes are the characters that topic and group names may have (RocketMQ TopicValidator).
 var nameBytes = func() (t [256]bool) {
