@@ -129,7 +129,7 @@ func followerOf(t *testing.T, c *cluster.Cluster) *cluster.Node {
 	t.Helper()
 	leader := leaderOf(t, c)
 	for _, n := range c.Nodes() {
-		if n != leader {
+		if n != leader && n.Running() {
 			return n
 		}
 	}

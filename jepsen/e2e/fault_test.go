@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +162,7 @@ func TestF61_StartOrders(t *testing.T) {
 		if resp := invoke(t, lc, commit); resp.Code != 0 {
 			t.Fatalf("commit offset: %d %s", resp.Code, resp.Remark)
 		}
-		eventually(t, 10*time.Second, "the offset's commit", func() bool { return consumerOffset(t, lc, topic) == int64(stored-5) })
+		eventually(t, 10*time.Second, "the offset's commit", func() bool { return consumerOffset(t, lc, "g", topic, 1) == int64(stored-5) })
 		stopAll(t, c)
 		start := func(i int) *cluster.Node {
 			n := c.Nodes()[i-1]
@@ -188,7 +189,7 @@ func TestF61_StartOrders(t *testing.T) {
 		if got := maxOffset(t, lc, topic, 1); got != int64(stored) {
 			t.Errorf("order %v: max offset %d, want %d", order, got, stored)
 		}
-		if got := consumerOffset(t, lc, topic); got != int64(stored-5) {
+		if got := consumerOffset(t, lc, "g", topic, 1); got != int64(stored-5) {
 			t.Errorf("order %v: consumer offset %d, want %d", order, got, stored-5)
 		}
 		n, err := workload.ReadQueue(t.Context(), lc, "g", topic, 1, func(d workload.Delivery) {})
@@ -205,9 +206,10 @@ func TestF61_StartOrders(t *testing.T) {
 	sameLogs(t, sts)
 }
 
-func consumerOffset(t *testing.T, c *client.Client, topic string) int64 {
+// consumerOffset is a group's committed offset, -1 for none.
+func consumerOffset(t *testing.T, c *client.Client, group, topic string, queue int) int64 {
 	t.Helper()
-	resp := invoke(t, c, request(remoting.RequestQueryConsumerOffset, nil, "consumerGroup", "g", "topic", topic, "queueId", "1"))
+	resp := invoke(t, c, request(remoting.RequestQueryConsumerOffset, nil, "consumerGroup", group, "topic", topic, "queueId", strconv.Itoa(queue)))
 	if resp.Code != 0 {
 		return -1
 	}

@@ -263,8 +263,16 @@ func testResume(t *testing.T, c *cluster.Cluster) {
 	before := send(newProducer(t, c), "before")
 	stop := startConsumer(t, c, "g-"+topic, topic, "", first)
 	first.await(t, before)
-	stop() // commits offsets
+	stop() // commits offsets, without waiting for an answer
 	old := leaderOf(t, c)
+	lc := dial(t, old.Addrs.Client)
+	eventually(t, 10*time.Second, "the offsets' commit", func() bool {
+		committed := int64(0)
+		for q := range 4 {
+			committed += max(0, consumerOffset(t, lc, "g-"+topic, topic, q))
+		}
+		return committed == int64(len(before))
+	})
 	if err := old.Kill(); err != nil {
 		t.Fatal(err)
 	}
