@@ -59,6 +59,11 @@ type Options struct {
 	AllocateStep int64
 	Random       bool // madvise(MADV_RANDOM)
 	ReadOnly     bool
+	// Recover says that the owner knows that everything below DurableEnd was durable once, and gets back
+	// from elsewhere what was behind it. Open then makes files whole that are short behind that end, removes those behind a
+	// hole there, and takes for named what begins below it.
+	Recover    bool
+	DurableEnd int64
 	Logger       hclog.Logger // default: none
 	FS           FS           // default: the operating system's
 }
