@@ -79,6 +79,7 @@ func (s *Store) Publish() {
 	// After the log: an offset that is below a max offset is in the log.
 	s.tails.publish()
 	s.dispatcher.Load().Wake()
+	s.index.wake()
 	s.flush.wake()
 }
 

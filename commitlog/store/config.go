@@ -10,6 +10,7 @@ import (
 	"raftmq/commitlog"
 	"raftmq/commitlog/consumequeue"
 	"raftmq/commitlog/dispatch"
+	"raftmq/commitlog/keyindex"
 	"raftmq/commitlog/mappedfile"
 	"raftmq/flush"
 )
@@ -46,6 +47,12 @@ type Config struct {
 	// verifies and dispatches again what is behind the points.
 	PointInterval time.Duration
 	PointBytes    int64
+
+	// MessageIndexEnable keeps the key index, of files with MaxHashSlotNum slots (5,000,000) and
+	// MaxIndexNum entries (20,000,000; one less can be used). Local; other numbers build the
+	// index again. Switched on later it is built from the whole log.
+	MessageIndexEnable          bool
+	MaxHashSlotNum, MaxIndexNum int
 
 	// FS holds log, journal and queue files (the operating system's); tests replace it.
 	FS mappedfile.FS
@@ -96,7 +103,8 @@ func (c *Config) validate() error {
 	case c.FlushMode > SyncFlush:
 		return fmt.Errorf("store: flush mode %d: 0 (async) or 1 (sync)", c.FlushMode)
 	}
-	return nil
+	index := keyindex.Config{Slots: c.MaxHashSlotNum, Entries: c.MaxIndexNum}
+	return index.Validate()
 }
 
 // Sentinel errors.

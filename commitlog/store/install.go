@@ -62,6 +62,9 @@ func (s *Store) emptyLog(base int64) error {
 	if err := s.suspendPoints(); err != nil {
 		return err
 	}
+	if err := s.emptyIndex(base); err != nil {
+		return err
+	}
 	if err := s.log.ResetTo(base); err != nil {
 		return err
 	}
@@ -86,6 +89,9 @@ func (s *Store) restart() error {
 		return err
 	}
 	s.startDispatch(s.log.MinOffset())
+	if err := s.index.restart(); err != nil {
+		return err
+	}
 	if err := s.catchUp(s.dispatcher.Load()); err != nil {
 		return err
 	}
@@ -106,6 +112,9 @@ func (s *Store) dropHalfInstalled() error {
 		return err
 	}
 	if err := s.folder.remove(queueDir); err != nil {
+		return err
+	}
+	if err := s.forgetIndex(); err != nil {
 		return err
 	}
 	if err := s.log.ResetTo(0); err != nil {
@@ -161,6 +170,7 @@ func (in *installer) Commit(p Position) error {
 		err = s.restart()
 	} else {
 		s.dispatcher.Load().Wake()
+		s.index.wake()
 		err = s.catchUp(s.dispatcher.Load())
 	}
 	if err != nil {

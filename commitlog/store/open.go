@@ -70,9 +70,16 @@ func (s *Store) open() error {
 		s.dispatcher.Load().Close()
 		return err
 	}
+	if err := s.openIndex(); err != nil {
+		s.dispatcher.Load().Close()
+		return err
+	}
 	s.startFlush()
 	s.opened.Store(true)
 	s.loops.Go(s.pointLoop)
+	if s.index != nil {
+		go s.index.run()
+	}
 	low, end := s.LogRange()
 	s.logger.Info("store is open", "dir", s.cfg.Dir, "min-offset", low, "max-offset", end,
 		"dispatched-from", from, "queues", s.queues.Len(), "took", time.Since(started))

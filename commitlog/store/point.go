@@ -31,10 +31,15 @@ func (p *points) dispatched(now consumequeue.Point) {
 	much := now.PhyOffset-p.written.PhyOffset >= p.bytes
 	p.mu.Unlock()
 	if much {
-		select {
-		case p.kick <- struct{}{}:
-		default:
-		}
+		p.much()
+	}
+}
+
+// much asks for a move of the points before its time.
+func (p *points) much() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
 	}
 }
 
@@ -67,7 +72,7 @@ func (s *Store) pointLoop() {
 		if s.failure.Load() != nil {
 			return
 		}
-		if latest, written := s.points.state(); latest == written {
+		if latest, written := s.points.state(); latest == written && !s.index.dirty() {
 			continue
 		}
 		if err := s.flushAll(); err != nil {
@@ -101,12 +106,16 @@ func (s *Store) flushAll() error {
 	defer p.flushMu.Unlock()
 	// Only what dispatch had come to before the flush is surely in it.
 	latest, written := p.state()
+	mark := s.index.mark()
 	if err := s.queues.Flush(); err != nil {
 		return err
 	}
 	// Dispatch only sees what is published, so this covers latest.
 	end, err := s.log.SetRecoveryPoint()
 	if err != nil {
+		return err
+	}
+	if err := s.index.flush(mark, end.LogEnd); err != nil {
 		return err
 	}
 	if p.suspended || latest == written {

@@ -7,8 +7,13 @@ type Stats struct {
 	MinOffset, MaxOffset, FlushedTo, DispatchedTo int64
 	Queues, Segments                              int
 	PutMessages, PutBytes                         uint64
-	FlushCount                                    uint64
-	LastFlush                                     time.Duration
+	// Of the key index; 0 without one.
+	IndexedTo    int64 // physical offset up to which keys can be found
+	IndexFiles   int
+	IndexEntries int64
+
+	FlushCount uint64
+	LastFlush  time.Duration
 }
 
 // Stats returns a snapshot.
@@ -21,6 +26,10 @@ func (s *Store) Stats() Stats {
 		PutMessages: s.putMessages.Load(), PutBytes: s.putBytes.Load(),
 	}
 	st.Segments = s.log.Segments()
+	if x := s.index; x != nil {
+		ix := x.ix.Stats()
+		st.IndexedTo, st.IndexFiles, st.IndexEntries = x.ix.Mark().PhyOffset(), ix.Files, ix.Entries
+	}
 	st.FlushCount, st.LastFlush = s.flush.stats()
 	return st
 }

@@ -38,6 +38,7 @@ type Store struct {
 	log    *commitlog.Log
 	queues *consumequeue.Set
 	tails  *tails
+	index  *index // nil without one (messageIndexEnable)
 
 	// dispatcher is replaced by an installation.
 	dispatcher atomic.Pointer[dispatch.Dispatcher]
@@ -101,6 +102,7 @@ func (s *Store) close() error {
 	failed := s.failure.Load() != nil
 	close(s.stop)
 	s.loops.Wait()
+	s.index.join()
 	var errs []error
 	errs = append(errs, s.flush.close())
 	if d := s.dispatcher.Load(); d != nil {
@@ -113,7 +115,7 @@ func (s *Store) close() error {
 	if failed {
 		errs = nil // told by OnFatal; what follows from it is no news
 	}
-	errs = append(errs, s.queues.Close(), s.log.Close(), s.points.close(), s.folder.close())
+	errs = append(errs, s.index.close(), s.queues.Close(), s.log.Close(), s.points.close(), s.folder.close())
 	return errors.Join(errs...)
 }
 
