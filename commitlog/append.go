@@ -1,6 +1,7 @@
 package commitlog
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
 
@@ -102,12 +103,22 @@ func checkRecords(topic []byte, queueID int32, records []byte, n int) error {
 // room returns where the next n bytes go: the log, or a scratch area in replay.
 func (l *Log) room(n int) ([]byte, error) {
 	if !l.entry.replaying {
-		return l.log.Append(n)
+		return l.reserve(l.log, n)
 	}
 	if cap(l.replay.scratch) < n {
 		l.replay.scratch = make([]byte, n)
 	}
 	return l.replay.scratch[:n], nil
+}
+
+// reserve takes the next n bytes of the log or the journal. When the disk is full the owner may still have
+// something put by.
+func (l *Log) reserve(q *mappedfile.Queue, n int) ([]byte, error) {
+	b, err := q.Append(n)
+	if errors.Is(err, mappedfile.ErrNoSpace) && l.cfg.NoSpace != nil && l.cfg.NoSpace() {
+		b, err = q.Append(n)
+	}
+	return b, err
 }
 
 // place copies records to dst, which is at l.pos, patches them and adds them to the entry's checksum.
@@ -144,7 +155,7 @@ func (l *Log) fillSegment(n int) error {
 	var buf [record.BlankMinSize]byte
 	header := record.AppendBlank(buf[:0], n)
 	if !l.entry.replaying {
-		dst, err := l.log.Append(n)
+		dst, err := l.reserve(l.log, n)
 		if err != nil {
 			return err
 		}
@@ -188,7 +199,7 @@ func (l *Log) EndEntry() error {
 		}
 	} else {
 		if l.pos > e.start {
-			if err := l.journal.write(&r); err != nil {
+			if err := l.writeJournal(&r); err != nil {
 				return l.fail(err)
 			}
 		}

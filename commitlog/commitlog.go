@@ -19,7 +19,7 @@
 //     is held across a sync.
 //   - Views-Are-Counted: bytes leave as counted views only.
 //
-// One goroutine, the FSM's, calls BeginEntry, Append, EndEntry, Publish, Restore, Position,
+// One goroutine, the FSM's, calls BeginEntry, Append, EndEntry, Publish, Trim, Restore, Position,
 // QueueNext, ResetTo, WriteRaw and DiscardRaw. Everything else may be called from anywhere.
 package commitlog
 
@@ -54,8 +54,13 @@ var (
 	ErrBehind = errors.New("commitlog: log is behind the snapshot")
 	// ErrCorrupt: damage below the recovery point, or of the recovery point. Nothing was cut.
 	ErrCorrupt = errors.New("commitlog: corrupt")
+	// ErrVersion: a file is whole but of a format version that this program does not know, so a newer
+	// one wrote it. Nothing was cut.
+	ErrVersion = errors.New("commitlog: written by a newer version of this program")
 	// ErrFailed: an earlier error left an entry half written; only opening again helps.
 	ErrFailed = errors.New("commitlog: failed earlier")
+	// ErrTrim: not a segment boundary, or one behind the last segment. The same on all nodes; nothing changed.
+	ErrTrim = errors.New("commitlog: illegal minimum")
 )
 
 // castagnoli is the table of CRC-32C; it is never written.
@@ -72,8 +77,13 @@ type Config struct {
 	// VerifyBytes is how much of the log below the recovery point Open verifies as well, in whole
 	// entries (64 MiB; negative: nothing). Above it everything is verified always.
 	VerifyBytes int64
-	Logger      hclog.Logger
-	FS          mappedfile.FS // (the operating system's)
+	// NoSpace is called on the writer's goroutine when the disk has no room for what it must write: true when room
+	// was made, and the write is worth another attempt.
+	NoSpace func() bool
+	// Prepared tells how it went to make the next segment ahead, on the pre-allocation goroutine.
+	Prepared func(error)
+	Logger   hclog.Logger
+	FS       mappedfile.FS // (the operating system's)
 }
 
 func (c *Config) ensureDefaults() {
@@ -118,6 +128,7 @@ type Position struct {
 	RaftIndex, RaftTerm uint64
 	LogEnd              int64 // physical offset after the last entry
 	LastStoreTimestamp  int64 // ms
+	MinOffset           int64 // the minimum as trimmed (Trim); files may go later
 	QueueOffsets        []QueueOffset
 }
 
@@ -160,6 +171,7 @@ type Log struct {
 	entry              entryState
 	replay             replayState
 	raw                rawState
+	trimmed            int64 // the minimum that the entries have set; files may go later
 	failed             error
 	woke               tail // where the pre-allocation goroutine was last called
 
@@ -167,7 +179,8 @@ type Log struct {
 		sync.Mutex
 		tail
 	}
-	flushMu   sync.Mutex // orders Flush and ResetTo; taken after pointMu
+	hidden    atomic.Int64 // trimmed, for readers
+	flushMu   sync.Mutex   // orders Flush and ResetTo; taken after pointMu
 	flushedTo atomic.Int64
 	point     struct {
 		sync.Mutex // serialises the file; the first of all locks
@@ -190,7 +203,11 @@ type entryState struct {
 }
 
 // MinOffset is the first readable physical offset.
-func (l *Log) MinOffset() int64 { return l.log.MinOffset() }
+func (l *Log) MinOffset() int64 { return max(l.hidden.Load(), l.log.MinOffset()) }
+
+// FileMin is the first physical offset that a file holds: below MinOffset while trimmed segments wait for
+// their removal.
+func (l *Log) FileMin() int64 { return l.log.MinOffset() }
 
 // MaxOffset is the end of what is published.
 func (l *Log) MaxOffset() int64 { return l.log.MaxOffset() }
@@ -212,7 +229,16 @@ func (l *Log) Recovered() (raftIndex, raftTerm uint64, end int64) {
 
 // View returns the published bytes from off to at most off+max within off's segment. Outside
 // [MinOffset, MaxOffset) it is mappedfile.ErrOutOfRange.
-func (l *Log) View(off int64, max int) (mappedfile.View, error) { return l.log.View(off, max) }
+func (l *Log) View(off int64, max int) (mappedfile.View, error) {
+	if low := l.hidden.Load(); off < low {
+		return mappedfile.View{}, fmt.Errorf("%w: %d, the log was trimmed to %d", mappedfile.ErrOutOfRange, off, low)
+	}
+	return l.log.View(off, max)
+}
+
+// ViewKept is View that also sees what was trimmed, as long as its file is there: for who builds from the log, or
+// sends it to a peer.
+func (l *Log) ViewKept(off int64, max int) (mappedfile.View, error) { return l.log.View(off, max) }
 
 // Checksum is a CRC-32C over the published bytes [from, to).
 func (l *Log) Checksum(from, to int64) (uint32, error) {

@@ -123,7 +123,7 @@ func TestAppendAssignsOffsets(t *testing.T) {
 		b = b[n:]
 	}
 	p := l.Position()
-	want := "{8 1 1600 1200 [{T 1 6} {U 0 0}]}"
+	want := "{8 1 1600 1200 0 [{T 1 6} {U 0 0}]}"
 	if got := fmt.Sprint(p); got != want {
 		t.Errorf("position %s, want %s", got, want)
 	}

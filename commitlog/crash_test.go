@@ -393,6 +393,14 @@ func TestDamage(t *testing.T) {
 			return f.Corrupt("d/journal/recovery-point", func([]byte) []byte { return nil })
 		}, ErrCorrupt, "recovery-point", 0},
 		{"recovery point lost", func(f *faultfile.FS) error { return f.Remove("d/journal/recovery-point") }, ErrCorrupt, "recovery-point", 0},
+		// A newer program's files are refused, not cut as a torn tail would be.
+		{"recovery point of a newer version", func(f *faultfile.FS) error {
+			return f.Corrupt("d/journal/recovery-point", func(b []byte) []byte { b[5]++; return resum(b) })
+		}, ErrVersion, "recovery-point", 0},
+		{"journal record of a newer version above the point", func(f *faultfile.FS) error {
+			p, at := journalPath(point.JournalEnd)
+			return f.Corrupt(p, func(b []byte) []byte { b[at+4]++; resum(b[at : at+64]); return b })
+		}, ErrVersion, "d/journal/records/", 0},
 		{"journal lost", func(f *faultfile.FS) error {
 			for _, p := range f.Files("d/journal/records") {
 				if err := f.Remove(p); err != nil {

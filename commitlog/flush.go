@@ -26,33 +26,11 @@ func (l *Log) Flush(leastPages int) (int64, error) {
 	return end, nil
 }
 
-// DeleteBefore removes whole segments that end at or before off and lie below the recovery point,
-// and the journal files that name nothing else. Views on them stay valid. It returns how many
-// segments went.
-func (l *Log) DeleteBefore(off int64) (int, error) {
-	l.point.Lock()
-	defer l.point.Unlock()
-	if l.closed.Load() {
-		return 0, ErrClosed
-	}
-	p := l.point.Point
-	removed, err := l.log.DeleteBefore(min(off, p.LogEnd))
-	if removed == 0 || err != nil {
-		return removed, err
-	}
-	min := l.log.MinOffset()
-	// The record right below the recovery point stays: Open compares the two.
-	pos, err := l.journal.search(p.JournalEnd-journalRecordSize, func(r *journalRecord) bool { return r.end > min })
-	if err == nil {
-		_, err = l.journal.DeleteBefore(pos)
-	}
-	return removed, err
-}
-
 // prepareLoop makes files and reserves blocks ahead of the writer, so that Append finds them. Close
 // joins it.
 func (l *Log) prepareLoop() {
 	const pause = time.Second // after an error; the writer tries by itself meanwhile
+	var last string           // error told
 	for {
 		select {
 		case <-l.stop:
@@ -60,13 +38,20 @@ func (l *Log) prepareLoop() {
 		case <-l.wake:
 		}
 		err := errors.Join(l.log.Prepare(), l.journal.Prepare())
+		if l.cfg.Prepared != nil {
+			l.cfg.Prepared(err)
+		}
 		if err == nil {
+			last = ""
 			continue
 		}
 		if errors.Is(err, mappedfile.ErrPoisoned) || errors.Is(err, mappedfile.ErrClosed) {
 			return // the writer and the flusher report it
 		}
-		l.logger.Warn("could not make the next segment ahead", "error", err)
+		if text := err.Error(); text != last {
+			l.logger.Warn("could not make the next segment ahead, trying on", "error", err)
+			last = text
+		}
 		select {
 		case <-l.stop:
 			return

@@ -156,9 +156,9 @@ func TestCorruptJournalRecord(t *testing.T) {
 		{"blank", func(b []byte) []byte { clear(b); return b }, errJournalBlank},
 		{"short", func(b []byte) []byte { return b[:63] }, errJournalRecord},
 		{"magic", func(b []byte) []byte { b[0]++; return resum(b) }, errJournalRecord},
-		{"version", func(b []byte) []byte { b[4]++; return resum(b) }, errJournalVersion},
-		{"kind", func(b []byte) []byte { b[5] = 2; return resum(b) }, errJournalVersion},
-		{"reserved", func(b []byte) []byte { b[50] = 1; return resum(b) }, errJournalVersion},
+		{"version", func(b []byte) []byte { b[4]++; return resum(b) }, ErrVersion},
+		{"kind", func(b []byte) []byte { b[5] = 2; return resum(b) }, ErrVersion},
+		{"reserved", func(b []byte) []byte { b[50] = 1; return resum(b) }, ErrVersion},
 		{"empty range", func(b []byte) []byte { copy(b[32:40], b[24:32]); return resum(b) }, errJournalRecord},
 		{"negative start", func(b []byte) []byte { b[24] = 0x80; return resum(b) }, errJournalRecord},
 	}
@@ -197,7 +197,11 @@ func TestCorruptPoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, corrupt := range tests {
-		if p, err := decodePoint(corrupt(good())); !errors.Is(err, errPoint) {
+		want := errPoint
+		if name == "version" || name == "flags" || name == "reserved" {
+			want = ErrVersion
+		}
+		if p, err := decodePoint(corrupt(good())); !errors.Is(err, want) {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
 	}

@@ -72,6 +72,7 @@ func (l *Log) restoreEmpty() error {
 	l.queues, l.lastStoreTimestamp, l.lastIndex, l.lastTerm = queueTable{}, 0, 0, 0
 	l.replay.pos, l.replay.have = l.journal.MinOffset(), false
 	l.raw = rawState{}
+	l.trim(0)
 	l.pos = 0
 	if l.last.index == 0 {
 		l.pos = l.last.end
@@ -131,7 +132,7 @@ func (l *Log) endInstall(p Position) error {
 			kind: kindInstall, index: t.index, term: t.term, start: l.last.end, end: end,
 			lastStoreTimestamp: p.LastStoreTimestamp, crc: l.raw.crc,
 		}
-		if err := l.journal.write(&r); err != nil {
+		if err := l.writeJournal(&r); err != nil {
 			return l.fail(err)
 		}
 		t.pos = l.journal.WriteOffset()

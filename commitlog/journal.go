@@ -38,9 +38,8 @@ const (
 
 // Errors of decodeJournalRecord.
 var (
-	errJournalBlank   = errors.New("no journal record")
-	errJournalRecord  = errors.New("damaged journal record")
-	errJournalVersion = errors.New("journal record of another version")
+	errJournalBlank  = errors.New("no journal record")
+	errJournalRecord = errors.New("damaged journal record")
 )
 
 // journalRecord is one decoded record.
@@ -81,7 +80,7 @@ func decodeJournalRecord(b []byte) (r journalRecord, err error) {
 		return r, fmt.Errorf("%w: magic %q, checksum %#08x, computed %#08x", errJournalRecord, b[:4], want, got)
 	}
 	if b[4] != journalVersion || b[5] > kindInstall || b[6] != 0 || b[7] != 0 || be.Uint64(b[48:]) != 0 {
-		return r, fmt.Errorf("%w: version %d, kind %d", errJournalVersion, b[4], b[5])
+		return r, fmt.Errorf("%w: journal record of version %d, kind %d, this program reads version %d", ErrVersion, b[4], b[5], journalVersion)
 	}
 	r = journalRecord{
 		kind: b[5], index: be.Uint64(b[8:]), term: be.Uint64(b[16:]),
@@ -119,9 +118,9 @@ func (j journal) read(pos int64) (r journalRecord, err error) {
 	return decodeJournalRecord(v.Bytes)
 }
 
-// write puts r behind the last record; readable after Commit.
-func (j journal) write(r *journalRecord) error {
-	b, err := j.Append(journalRecordSize)
+// writeJournal puts r behind the last record; readable after Commit.
+func (l *Log) writeJournal(r *journalRecord) error {
+	b, err := l.reserve(l.journal.Queue, journalRecordSize)
 	if err != nil {
 		return err
 	}
@@ -159,8 +158,9 @@ func (j journal) corrupt(pos int64, err error) error {
 	return fmt.Errorf("%w: journal %s offset %d: %w", ErrCorrupt, j.Path(pos), pos%j.FileSize(), err)
 }
 
-// isDamage tells bytes that are wrong from bytes that could not be read.
+// isDamage tells bytes that are wrong from bytes that could not be read. A whole record of another
+// version (ErrVersion) is neither: taking it for a torn tail would cut a newer program's log.
 func isDamage(err error) bool {
 	return errors.Is(err, errJournalBlank) || errors.Is(err, errJournalRecord) ||
-		errors.Is(err, errJournalVersion) || errors.Is(err, errBytes) || errors.Is(err, mappedfile.ErrOutOfRange)
+		errors.Is(err, errBytes) || errors.Is(err, mappedfile.ErrOutOfRange)
 }

@@ -68,7 +68,7 @@ func decodePoint(b []byte) (p Point, err error) {
 	}
 	flags := be.Uint16(b[6:])
 	if v := be.Uint16(b[4:]); v != pointVersion || flags&^flagReset != 0 || [12]byte(b[48:60]) != [12]byte{} {
-		return p, fmt.Errorf("%w: version %d, flags %#x", errPoint, v, flags)
+		return p, fmt.Errorf("%w: recovery point of version %d, flags %#x, this program reads version %d", ErrVersion, v, flags, pointVersion)
 	}
 	p = Point{
 		RaftIndex: be.Uint64(b[8:]), RaftTerm: be.Uint64(b[16:]),
@@ -91,6 +91,9 @@ func readPoint(c *Config) (Point, error) {
 		return Point{}, fmt.Errorf("commitlog: recovery point: %w", err)
 	}
 	p, err := decodePoint(b)
+	if errors.Is(err, ErrVersion) {
+		return Point{}, fmt.Errorf("%s: %w", c.pointPath(), err)
+	}
 	if err != nil {
 		return Point{}, fmt.Errorf("%w: %s: %w", ErrCorrupt, c.pointPath(), err)
 	}

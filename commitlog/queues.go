@@ -75,6 +75,6 @@ func (l *Log) QueueNext(topic []byte, queueID int32) int64 {
 func (l *Log) Position() Position {
 	return Position{
 		RaftIndex: l.lastIndex, RaftTerm: l.lastTerm, LogEnd: l.pos,
-		LastStoreTimestamp: l.lastStoreTimestamp, QueueOffsets: l.queues.list(),
+		LastStoreTimestamp: l.lastStoreTimestamp, MinOffset: l.trimmed, QueueOffsets: l.queues.list(),
 	}
 }

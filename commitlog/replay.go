@@ -34,6 +34,9 @@ func (l *Log) Restore(p Position) error {
 
 func (l *Log) restore(p Position) error {
 	t := l.last
+	if p.MinOffset < 0 || p.MinOffset > p.LogEnd {
+		return fmt.Errorf("%w: the snapshot has minimum %d and ends at %d", ErrDiverged, p.MinOffset, p.LogEnd)
+	}
 	if p.LogEnd > t.end {
 		return fmt.Errorf("%w: it ends at %d (index %d), the snapshot at %d (index %d)", ErrBehind, t.end, t.index, p.LogEnd, p.RaftIndex)
 	}
@@ -56,6 +59,7 @@ func (l *Log) restore(p Position) error {
 	}
 	l.queues, l.lastStoreTimestamp = queues, p.LastStoreTimestamp
 	l.lastIndex, l.lastTerm, l.pos = p.RaftIndex, p.RaftTerm, p.LogEnd
+	l.trim(p.MinOffset)
 	l.replay.pos, l.replay.have = pos, false
 	if p.RaftIndex >= t.index {
 		// Entries without bytes may lie between.

@@ -307,6 +307,39 @@ func TestF25DamagedSnapshotIsIgnored(t *testing.T) {
 	}
 }
 
+// TestNewerSnapshotIsNotIgnored: a snapshot of a newer raftmq is no damage. Passing over it would let an older
+// program start from the one before, or tell the operator to wipe a healthy node.
+func TestNewerSnapshotIsNotIgnored(t *testing.T) {
+	f := openFollower(t, t.TempDir())
+	defer f.store.Close()
+	layout, err := appendHead(nil, &head{Version: snapshotVersion, Tables: []byte(`{}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout[len(snapshotMagic)-1]++
+	content, err := appendHead(nil, &head{Version: snapshotVersion + 1, Tables: []byte(`{}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string][]byte{"layout": layout, "content": content} {
+		inner := raft.NewInmemSnapshotStore()
+		sink, err := inner.Create(raft.SnapshotVersionMax, 3, 1, raft.Configuration{}, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sink.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		s, err := NewSnapshotStore(inner, t.TempDir(), f.store, hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list, err := s.List(); !errors.Is(err, ErrSnapshotVersion) || !errors.Is(err, command.ErrUnknown) {
+			t.Errorf("%s: %v, %v", name, list, err)
+		}
+	}
+}
+
 func FuzzReadHead(f *testing.F) {
 	h := &head{Version: snapshotVersion, Applied: 3, Term: 1, Position: store.Position{RaftIndex: 3, LogEnd: 9, QueueOffsets: []store.QueueOffset{{Topic: "T", QueueID: 1, Next: 2}}}, Tables: []byte(`{"version":1}`)}
 	b, err := appendHead(nil, h)

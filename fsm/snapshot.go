@@ -25,9 +25,13 @@ const (
 	maxHeadBytes    = 1 << 30
 )
 
-// ErrSnapshot: the bytes are no snapshot of ours, or damaged. Such a snapshot is ignored and fetched again
-// from a peer; nothing is deleted because of it (F25).
-var ErrSnapshot = errors.New("fsm: damaged or foreign snapshot")
+var (
+	// ErrSnapshot: the bytes are no snapshot of ours, or damaged. Such a snapshot is ignored and fetched again
+	// from a peer; nothing is deleted because of it (F25).
+	ErrSnapshot = errors.New("fsm: damaged or foreign snapshot")
+	// ErrSnapshotVersion: a newer raftmq wrote the snapshot. It is not ignored: the node must not start without it.
+	ErrSnapshotVersion = fmt.Errorf("fsm: snapshot written by a newer raftmq: %w", command.ErrUnknown)
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -68,7 +72,10 @@ func readHead(r io.Reader) (*head, int64, error) {
 	if _, err := io.ReadFull(r, fixed[:]); err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", ErrSnapshot, err)
 	}
-	if string(fixed[:len(snapshotMagic)]) != snapshotMagic {
+	if m := string(fixed[:len(snapshotMagic)]); m != snapshotMagic {
+		if last := len(snapshotMagic) - 1; m[:last] == snapshotMagic[:last] && m[last] > snapshotMagic[last] {
+			return nil, 0, fmt.Errorf("%w: layout %d, this one reads %d", ErrSnapshotVersion, m[last], snapshotMagic[last])
+		}
 		return nil, 0, fmt.Errorf("%w: magic %x", ErrSnapshot, fixed[:len(snapshotMagic)])
 	}
 	n := binary.BigEndian.Uint32(fixed[len(snapshotMagic):])
@@ -87,7 +94,7 @@ func readHead(r io.Reader) (*head, int64, error) {
 		return nil, 0, fmt.Errorf("%w: %w", ErrSnapshot, err)
 	}
 	if h.Version != snapshotVersion {
-		return nil, 0, fmt.Errorf("fsm: snapshot version %d, this raftmq reads %d: %w", h.Version, snapshotVersion, command.ErrUnknown)
+		return nil, 0, fmt.Errorf("%w: version %d, this one reads %d", ErrSnapshotVersion, h.Version, snapshotVersion)
 	}
 	return &h, int64(len(fixed)) + int64(len(b)), nil
 }

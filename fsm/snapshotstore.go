@@ -37,7 +37,7 @@ func NewSnapshotStore(inner raft.SnapshotStore, dir string, s Store, logger hclo
 	return &SnapshotStore{inner: inner, dir: dir, store: s, logger: logger}, nil
 }
 
-// List implements raft.SnapshotStore. It passes over snapshots that cannot be restored here: damaged ones (F25: they are
+// List implements raft.SnapshotStore. A snapshot of a newer version is an error. It passes over others that cannot be restored here: damaged ones (F25: they are
 // ignored, a peer has another), and those whose log bytes never arrived whole. It removes staging files that nobody needs.
 func (s *SnapshotStore) List() ([]*raft.SnapshotMeta, error) {
 	all, err := s.inner.List()
@@ -49,6 +49,9 @@ func (s *SnapshotStore) List() ([]*raft.SnapshotMeta, error) {
 	usable := all[:0]
 	for _, meta := range all {
 		h, _, err := s.readHead(meta.ID)
+		if errors.Is(err, ErrSnapshotVersion) {
+			return nil, fmt.Errorf("snapshot %s: %w", meta.ID, err)
+		}
 		if err != nil {
 			s.logger.Warn("snapshot is unreadable and ignored", "id", meta.ID, "error", err)
 			continue

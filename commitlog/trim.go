@@ -1,0 +1,122 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+
+	"raftmq/commitlog/mappedfile"
+	"raftmq/commitlog/record"
+)
+
+// Trim moves the log's minimum to a segment boundary: readers see nothing below it from now on. Files stay
+// until DeleteBefore removes them, so it touches no disk. A minimum at or below the present one
+// changes nothing. ErrTrim depends on the entries only (Deterministic-Apply).
+func (l *Log) Trim(minOffset int64) error {
+	switch {
+	case l.failed != nil:
+		return l.failed
+	case minOffset < 0 || minOffset%l.cfg.SegmentSize != 0:
+		return fmt.Errorf("%w: %d is no multiple of the segment size %d", ErrTrim, minOffset, l.cfg.SegmentSize)
+	case minOffset > lastSegment(l.pos, l.cfg.SegmentSize):
+		return fmt.Errorf("%w: %d, the last segment begins at %d", ErrTrim, minOffset, lastSegment(l.pos, l.cfg.SegmentSize))
+	}
+	l.trim(max(l.trimmed, minOffset))
+	return nil
+}
+
+func (l *Log) trim(minOffset int64) {
+	l.trimmed = minOffset
+	l.hidden.Store(minOffset)
+}
+
+// lastSegment is where the segment of the byte before end begins: the one that is never removed.
+func lastSegment(end, size int64) int64 { return max(end-1, 0) / size * size }
+
+// DeleteBefore removes whole segments that end at or before off and lie below the recovery point,
+// and the journal files that name nothing else. Views on them stay valid. It returns how many
+// segments went.
+func (l *Log) DeleteBefore(off int64) (int, error) {
+	l.point.Lock()
+	defer l.point.Unlock()
+	if l.closed.Load() {
+		return 0, ErrClosed
+	}
+	p := l.point.Point
+	removed, err := l.log.DeleteBefore(min(off, p.LogEnd))
+	if removed == 0 || err != nil {
+		return removed, err
+	}
+	min := l.log.MinOffset()
+	// The record right below the recovery point stays: Open compares the two.
+	pos, err := l.journal.search(p.JournalEnd-journalRecordSize, func(r *journalRecord) bool { return r.end > min })
+	if err == nil {
+		_, err = l.journal.DeleteBefore(pos)
+	}
+	return removed, err
+}
+
+// Hanged is how many removed segments are still mapped, because somebody has views on them: their space comes back
+// with the last view.
+func (l *Log) Hanged() int { return l.log.Hanged() }
+
+// Room is how many bytes can be appended without asking the disk for more, as far as was made ready ahead.
+func (l *Log) Room() int64 { return l.log.Room() }
+
+// NewestBefore is a bound for the store timestamps of all records below a segment boundary within the log, in
+// ms: no record there is newer, and the newest is that old but for what one entry lasted. It
+// reads a few records of the journal and one of the log, not the segment.
+func (l *Log) NewestBefore(boundary int64) (millis int64, err error) {
+	l.published.Lock()
+	end := l.published.pos
+	l.published.Unlock()
+	// Store timestamps never decrease along the log, so the first record behind the boundary is a bound.
+	millis, err = l.storeTimeAt(boundary)
+	if err != nil {
+		return 0, err
+	}
+	// A tighter one, when nothing was stored for long between the two segments: the entry before the one that crosses.
+	pos, err := l.journal.search(end, func(r *journalRecord) bool { return r.end > boundary })
+	if err != nil || pos >= end || pos <= l.journal.MinOffset() {
+		return millis, err
+	}
+	crossing, err := l.journal.read(pos)
+	if err != nil {
+		return 0, l.journal.corrupt(pos, err)
+	}
+	before, err := l.journal.read(pos - journalRecordSize)
+	if errors.Is(err, mappedfile.ErrOutOfRange) {
+		return millis, nil // deleted just now
+	}
+	if err != nil {
+		return 0, l.journal.corrupt(pos-journalRecordSize, err)
+	}
+	if blank, err := l.blankAt(crossing.start); crossing.start < boundary && (err != nil || !blank) {
+		return millis, err // the crossing entry has records below the boundary
+	}
+	return min(millis, before.lastStoreTimestamp), nil
+}
+
+// storeTimeAt is the store timestamp of the record that starts at off.
+func (l *Log) storeTimeAt(off int64) (millis int64, err error) {
+	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)
+	v, err := l.log.View(off, int(l.cfg.SegmentSize))
+	if err != nil {
+		return 0, err
+	}
+	defer v.Release()
+	if _, err := record.Check(v.Bytes, false); err != nil {
+		return 0, fmt.Errorf("commitlog: record at %d: %w", off, err)
+	}
+	return record.View(v.Bytes).StoreTimestamp(), nil
+}
+
+// blankAt tells whether a filler starts at off.
+func (l *Log) blankAt(off int64) (blank bool, err error) {
+	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)
+	v, err := l.log.View(off, record.BlankMinSize)
+	if err != nil {
+		return false, err
+	}
+	defer v.Release()
+	return len(v.Bytes) == record.BlankMinSize && record.View(v.Bytes).Magic() == record.MagicBlank, nil
+}
