@@ -120,6 +120,7 @@ func (b *Broker) Register(s *transport.Server) {
 	// These may read cold pages.
 	s.Handle(remoting.RequestSearchOffsetByTimestamp, b.leaderOnly(refuseUnavailable, b.searchOffset))
 	s.Handle(remoting.RequestViewMessageByID, b.viewMessage)
+	s.Handle(remoting.RequestConsumerSendMsgBack, b.leaderOnly(closeConnection, b.sendBack))
 	s.Handle(remoting.RequestHeartBeat, b.heartbeat)
 	s.Handle(remoting.RequestUnregisterClient, b.unregister)
 	s.Handle(remoting.RequestCheckClientConfig, b.checkClientConfig)

@@ -118,7 +118,6 @@ type difference struct {
 const (
 	whyException = "a Java exception text is not worth imitating; the code is the same"
 	whyTx        = "transactions are not served yet"
-	whyBack      = "send-back is not served yet"
 	whyFilter    = "there is no property filter: SQL92 and unknown types are refused, as by a 4.9.4 broker with enablePropertyFilter=false"
 	whyGate      = "the leader gate comes first, and its remark names the leader"
 )
@@ -150,16 +149,8 @@ var differences = map[string]difference{
 	"broker/check client config SQL92":                         {1, "filter message by SQL92", whyFilter},
 	"broker/check client config bad SQL92":                     {1, "filter message by SQL92", whyFilter},
 	"broker/lock without body":                                 {1, "lock request", whyException},
-	"broker/send back":                                         {3, "not supported", whyBack},
-	"broker/send back unknown group":                           {3, "not supported", whyBack},
-	"broker/send back no such record":                          {3, "not supported", whyBack},
-	"broker/send back to DLQ":                                  {3, "not supported", whyBack},
-	"broker/send back level 0":                                 {3, "not supported", whyBack},
-	"broker/send back, retry queues 0":                         {3, "not supported", whyBack},
-	"broker/send back limit 0":                                 {3, "not supported", whyBack},
-	"broker/send back missing field":                           {3, "not supported", whyBack},
-	"broker/send back unknown group, no auto-creation":         {3, "not supported", whyBack},
-	"broker/send back, broker read-only":                       {3, "not supported", whyBack},
+	"broker/send back missing field":                           {1, "offset", whyException},
+	"broker/send back, broker read-only":                       {0, "", "there is no brokerPermission"},
 	"broker/half message refused":                              {0, "", "there is no rejectTransactionMessage"},
 	"broker/pull, broker write-only":                           {0, "FOUND", "there is no brokerPermission"},
 	"broker/send before startAcceptSendRequestTimeStamp":       {0, "", "there is no startAcceptSendRequestTimeStamp"},
@@ -177,7 +168,7 @@ var differences = map[string]difference{
 
 // skipped cases, with the reason.
 var skipped = map[string]string{
-	"slave/end transaction": whyTx, "slave/send back": whyBack,
+	"slave/end transaction": whyTx, "slave/send back": "asked of the leader, see TestSendBackElsewhere",
 	"slave/update offset": "asked of the leader, see TestForward", "slave/query offset": "asked of the leader, see TestForward",
 	"slave/max offset": "asked of the leader, see TestForward", "slave/min offset": "asked of the leader, see TestForward",
 	"slave/earliest time": "asked of the leader, see TestForward", "slave/topic stats": "asked of the leader, see TestForward",

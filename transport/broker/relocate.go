@@ -64,12 +64,19 @@ func (p *sendProposal) prepareHalf(cmd *remoting.Command, props *sendProperties)
 func (p *sendProposal) hide(topic []byte, queueID int32, wait bool) *refusal {
 	real := len(p.msg.Topic)
 	p.msg.Topic, p.msg.QueueID, p.msg.Properties = topic, queueID, p.props
-	if len(p.props) > record.MaxPropertiesLen || len(p.msg.Body) > p.b.cfg.MaxMessageSize || p.msg.Size()+relocationRoom > raftnode.MaxCommandBytes {
+	if len(p.props) > record.MaxPropertiesLen || len(p.msg.Body) > p.b.cfg.MaxMessageSize || !p.b.fits(&p.msg, real) {
 		return messageIllegal(p.b.cfg.MaxMessageSize)
 	}
 	p.wait = wait
 	p.sizes = append(p.sizes[:0], int32(p.msg.Size()))
-	return p.checkSize(int64(p.msg.Size() + max(0, real-len(topic)) + len(record.PropertyCheckTimes) + 8))
+	return nil
+}
+
+// fits reports whether a message that waits can be stored now and, under a topic of realTopic bytes, once more: in a
+// segment and in one command. What could never leave its queue must not enter it.
+func (b *Broker) fits(m *record.Message, realTopic int) bool {
+	size := m.Size() + max(0, realTopic-len(m.Topic)) + len(record.PropertyCheckTimes) + len("=1000;")
+	return int64(size+record.BlankMinSize) <= b.recordLimit() && size+relocationRoom <= raftnode.MaxCommandBytes
 }
 
 // appendHidden appends the properties text of a message that waits elsewhere for topic and queueID. WAIT stays in it,
