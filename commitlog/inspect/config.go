@@ -108,7 +108,7 @@ func StandardJSON(text []byte) (json.RawMessage, error) {
 	}
 	var syntax *json.SyntaxError
 	at := int64(len(out))
-	if errors.As(err, &syntax) {
+	if errors.As(err, &syntax) && !strings.HasPrefix(syntax.Error(), "unexpected end") {
 		at = max(syntax.Offset-1, 0) // it counts the byte it stumbled over
 	}
 	i, _ := slices.BinarySearch(quotes, at)

@@ -263,10 +263,15 @@ func (s *Store) sizeSegments() error {
 	if s.SegmentSize <= 0 && len(s.Segments) > 0 {
 		return fmt.Errorf("%w: %d files in %s", ErrLayout, len(s.Segments), commitLogDir)
 	}
+	s.Segments = slices.DeleteFunc(s.Segments, func(seg Segment) bool {
+		wrong := seg.From%s.SegmentSize != 0
+		if wrong {
+			s.note(Finding{Kind: KindFileName, File: seg.Path, Detail: fmt.Sprintf("the offset is no multiple of the segment size %d", s.SegmentSize)})
+		}
+		return wrong
+	})
 	for i, seg := range s.Segments {
 		switch {
-		case seg.From%s.SegmentSize != 0:
-			s.note(Finding{Kind: KindFileName, File: seg.Path, Detail: fmt.Sprintf("the offset is no multiple of the segment size %d", s.SegmentSize)})
 		case seg.Size == 0:
 			s.note(Finding{Kind: KindFileEmpty, File: seg.Path, PhyOffset: seg.From, Detail: fmt.Sprintf("0 bytes, segments have %d", s.SegmentSize)})
 		case seg.Size != s.SegmentSize:
@@ -280,8 +285,8 @@ func (s *Store) sizeSegments() error {
 		if end := before.From + s.SegmentSize; seg.From > end {
 			s.note(Finding{Kind: KindSegmentGap, File: seg.Path, PhyOffset: end, Length: seg.From - end, Count: (seg.From - end) / s.SegmentSize,
 				Detail: fmt.Sprintf("bytes %d to %d are missing: the segment before is %s", end, seg.From, filepath.Base(before.Path))})
-		} else if seg.From < end && seg.From%s.SegmentSize == 0 {
-			s.note(Finding{Kind: KindFileName, File: seg.Path, Detail: fmt.Sprintf("overlaps %s", before.Path)})
+		} else if seg.From < end {
+			s.note(Finding{Kind: KindFileName, File: seg.Path, Detail: fmt.Sprintf("%s has the same offset", before.Path)})
 		}
 	}
 	return nil

@@ -125,18 +125,20 @@ func decodePoint(b []byte) (p recoveryPoint, err error) {
 //	4   4  version, 1
 //	8   8  sequence; the valid slot with the higher one counts
 //	16  8  physical offset
-//	24  8  units
-//	32  8  queues
-//	40  4  CRC-32C of the 40 bytes before
+//	24  8  the log's first byte
+//	32  8  units
+//	40  8  firsts
+//	48  8  queues
+//	56  4  CRC-32C of the 56 bytes before
 type queuePoint struct {
-	sequence                 uint64
-	phyOffset, units, queues int64
+	sequence                                uint64
+	phyOffset, begin, units, firsts, queues int64
 }
 
 const (
 	queuePointMagic = "CQPT"
 	queuePointSlot  = 4096
-	queuePointSize  = 44
+	queuePointSize  = 60
 )
 
 // decodeQueuePoint returns the point that counts; ok is false when neither slot is whole. A slot that was never
@@ -145,10 +147,13 @@ func decodeQueuePoint(b []byte) (p queuePoint, ok bool) {
 	be := binary.BigEndian
 	for at := 0; at <= queuePointSlot && at+queuePointSize <= len(b); at += queuePointSlot {
 		s := b[at : at+queuePointSize]
-		if string(s[:4]) != queuePointMagic || be.Uint32(s[4:]) != 1 || be.Uint32(s[40:]) != crc32.Checksum(s[:40], castagnoli) {
+		if string(s[:4]) != queuePointMagic || be.Uint32(s[4:]) != 1 || be.Uint32(s[56:]) != crc32.Checksum(s[:56], castagnoli) {
 			continue
 		}
-		q := queuePoint{be.Uint64(s[8:]), int64(be.Uint64(s[16:])), int64(be.Uint64(s[24:])), int64(be.Uint64(s[32:]))}
+		q := queuePoint{sequence: be.Uint64(s[8:])}
+		for i, field := range []*int64{&q.phyOffset, &q.begin, &q.units, &q.firsts, &q.queues} {
+			*field = int64(be.Uint64(s[16+8*i:]))
+		}
 		if !ok || q.sequence >= p.sequence {
 			p, ok = q, true
 		}
@@ -177,6 +182,9 @@ func (s *Store) readPoints() {
 	}
 	s.points.recovery = err
 	b, s.points.queues = os.ReadFile(filepath.Join(s.Dir, queuePointName))
+	if s.points.queues == nil && allZero(b) {
+		s.points.queues = fs.ErrNotExist // made, and no point written yet
+	}
 	if s.points.queues == nil {
 		s.points.queuePoint, s.points.queuePoints = decodeQueuePoint(b)
 	}

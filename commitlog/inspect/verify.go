@@ -50,6 +50,7 @@ type verifier struct {
 	torn      *Finding // bytes that no journal record names
 	lastTime  int64    // of the last record, ms
 	lastEmpty bool     // the last segment holds nothing
+	lastBad   bool     // the last item was no record
 }
 
 func (v *verifier) run() error {
@@ -171,9 +172,9 @@ func (v *verifier) walkLog() error {
 	}
 	walk := logWalk{s: v.s}
 	walk.visit = func(seg *Segment, it *item) error { return v.item(&walk, seg, it) }
-	walk.begun = func(*Segment, item) error { v.lastEmpty = true; return nil }
+	walk.begun = func(*Segment, item) error { v.lastEmpty, v.lastBad = true, false; return nil }
 	walk.ended = func(seg *Segment, end item) error {
-		if !end.full {
+		if !end.full && !v.lastBad { // otherwise what is wrong at the end is told
 			v.hole = &Finding{Kind: KindHole, File: seg.Path, Offset: end.pos, Length: v.s.SegmentSize - end.pos, PhyOffset: seg.From + end.pos,
 				Detail: "the segment's records end here, without a filler, and later segments have more"}
 		}
@@ -191,7 +192,7 @@ func (v *verifier) walkLog() error {
 
 func (v *verifier) item(walk *logWalk, seg *Segment, it *item) error {
 	phy := seg.From + it.pos
-	v.lastEmpty = false
+	v.lastEmpty, v.lastBad = false, it.itemType == itemBad
 	if phy >= v.bound && it.kind != "" {
 		return ErrStop // being written
 	}
@@ -307,7 +308,7 @@ func (v *verifier) checkPoints() {
 	switch err := s.points.queues; {
 	case errors.Is(err, fs.ErrNotExist):
 		if v.summary.Records > 0 {
-			v.r.add(Finding{Kind: KindQueuePoint, Notice: true, File: queuePointName, Detail: "missing; the next start builds all queues again"})
+			v.r.add(Finding{Kind: KindQueuePoint, Notice: true, File: queuePointName, Detail: "there is none; the next start builds all queues again"})
 		}
 	case err != nil:
 		v.r.add(Finding{Kind: KindQueuePoint, File: queuePointName, Detail: err.Error()})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"slices"
 
 	"raftmq/commitlog/record"
@@ -64,7 +65,7 @@ func newIndexCheck(v *verifier) (*indexCheck, error) {
 		if f.Slots == 0 && f.entries() > 0 {
 			v.r.add(Finding{Kind: KindIndexHeader, File: f.Path, Detail: "header and entries fit for no slot count"})
 		}
-		if f.Slots > 0 {
+		if f.MaxEntries > 0 {
 			x.files = append(x.files, f)
 		}
 	}
@@ -140,7 +141,7 @@ func (x *indexCheck) record(rec record.View, phy int64) error {
 		}
 	}
 	if at < 0 {
-		x.missing(want, phy)
+		x.missing(want, phy, x.front())
 		return nil
 	}
 	for range at {
@@ -171,7 +172,7 @@ func (x *indexCheck) compare(rec record.View, phy int64, want []int32) error {
 		case slices.Contains(want[:i], e.KeyHash):
 			x.report(e.finding(KindIndexDouble, fmt.Sprintf("the record at %d has an entry for this key already", phy)))
 		case at > 0:
-			x.missing(want[i:i+at], phy)
+			x.missing(want[i:i+at], phy, &e)
 			i += at + 1
 		case i < len(want):
 			x.report(e.finding(KindIndexForeign, fmt.Sprintf("key hash %d, the record at %d gives %d", e.KeyHash, phy, want[i])))
@@ -181,20 +182,24 @@ func (x *indexCheck) compare(rec record.View, phy int64, want []int32) error {
 		}
 	}
 	if i < len(want) {
-		x.missing(want[i:], phy)
+		x.missing(want[i:], phy, x.front())
 	}
 	return nil
 }
 
-// time compares an entry's seconds. The first entry of a file may count from the file before.
+// time compares an entry's seconds. The first entry of a file counts from the end of the file before, which may have
+// been deleted.
 func (x *indexCheck) time(e *placedEntry, stored int64) {
 	if e.index == 1 {
+		if e.file != &x.files[0] {
+			x.seconds(e, stored, x.before(e.file).EndTimestamp)
+		}
 		if stored != e.file.BeginTimestamp {
 			x.report(Finding{Kind: KindIndexHeader, File: e.file.Path, Offset: 0, Length: 8, PhyOffset: e.PhyOffset,
 				Detail: fmt.Sprintf("begin time %d, the first entry's record has %d", e.file.BeginTimestamp, stored)})
 		}
-	} else if want := max((stored-e.file.BeginTimestamp)/1000, 0); int64(e.Seconds) != min(want, 1<<31-1) {
-		x.report(e.finding(KindIndexTime, fmt.Sprintf("%d seconds, the record at %d gives %d", e.Seconds, e.PhyOffset, want)))
+	} else {
+		x.seconds(e, stored, e.file.BeginTimestamp)
 	}
 	if e.index == e.file.entries() && stored != e.file.EndTimestamp {
 		x.report(Finding{Kind: KindIndexHeader, File: e.file.Path, Offset: 8, Length: 8, PhyOffset: e.PhyOffset,
@@ -202,15 +207,43 @@ func (x *indexCheck) time(e *placedEntry, stored int64) {
 	}
 }
 
-// missing tells of keys without an entry. Neighbours in the log are put together.
-func (x *indexCheck) missing(want []int32, phy int64) {
+func (x *indexCheck) seconds(e *placedEntry, stored, begin int64) {
+	want := int64(0)
+	if begin > 0 {
+		want = min(max((stored-begin)/1000, 0), math.MaxInt32)
+	}
+	if int64(e.Seconds) != want {
+		x.report(e.finding(KindIndexTime, fmt.Sprintf("%d seconds, the record at %d gives %d", e.Seconds, e.PhyOffset, want)))
+	}
+}
+
+// before is the file before f, which is not the first.
+func (x *indexCheck) before(f *IndexFile) *IndexFile {
+	for i := range x.files[1:] {
+		if f == &x.files[i+1] {
+			return &x.files[i]
+		}
+	}
+	return f
+}
+
+// front is the next entry, nil at the end.
+func (x *indexCheck) front() *placedEntry {
+	if len(x.look) == 0 {
+		return nil
+	}
+	return &x.look[0]
+}
+
+// missing tells of keys without an entry, which would be in front of the given one or, when that is nil, behind the
+// last. Neighbours are put together.
+func (x *indexCheck) missing(want []int32, phy int64, before *placedEntry) {
 	if len(x.files) == 0 {
 		return // told at the end, for all of them
 	}
 	f := Finding{Kind: KindIndexMissing, Count: int64(len(want)), PhyOffset: phy, Detail: fmt.Sprintf("no entry for key hash %d of the record at %d", want[0], phy)}
-	// Where the entry would be: before the next one that is there, or behind the last.
-	if len(x.look) > 0 {
-		f.File, f.Offset = x.look[0].file.Path, x.look[0].file.entryAt(x.look[0].index)
+	if before != nil {
+		f.File, f.Offset = before.file.Path, before.file.entryAt(before.index)
 	} else {
 		last := &x.files[len(x.files)-1]
 		f.File, f.Offset = last.Path, last.entryAt(last.entries()+1)
@@ -238,10 +271,15 @@ func (x *indexCheck) stray() error {
 	e := x.pop()
 	v := x.v
 	switch phy := e.PhyOffset; {
+	case e.IndexEntry == IndexEntry{}:
 	case v.damaged.has(phy) || phy >= v.bound:
 		return nil
 	case phy >= 0 && phy < v.summary.LogMin:
 		v.summary.Expired++
+		return nil
+	}
+	if e.IndexEntry == (IndexEntry{}) {
+		x.report(e.finding(KindIndexNowhere, "all zero"))
 		return nil
 	}
 	rec, err := v.reader.record(e.PhyOffset)
@@ -249,8 +287,6 @@ func (x *indexCheck) stray() error {
 		return err
 	}
 	switch {
-	case rec == nil && e.IndexEntry == IndexEntry{}:
-		x.report(e.finding(KindIndexNowhere, "all zero"))
 	case rec == nil:
 		x.report(e.finding(KindIndexNowhere, fmt.Sprintf("no record begins at %d", e.PhyOffset)))
 	case slices.Contains(x.keys(rec), e.KeyHash):
@@ -360,7 +396,8 @@ func (x *indexCheck) finish() error {
 	}
 	x.run.flush(x.v.r)
 	if len(x.files) == 0 && x.count > 0 && x.v.summary.IndexFiles == 0 {
-		x.v.r.add(Finding{Kind: KindIndexMissing, File: indexDir, Count: x.count, PhyOffset: x.first,
+		// A node without the folder never had an index.
+		x.v.r.add(Finding{Kind: KindIndexMissing, Notice: x.v.s.Format == RaftMQ && !exists(x.v.s.Dir, indexDir), File: indexDir, Count: x.count, PhyOffset: x.first,
 			Detail: fmt.Sprintf("there are no index files, and %d records with keys, the first at %d", x.count, x.first)})
 	}
 	return nil

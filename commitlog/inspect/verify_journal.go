@@ -103,7 +103,9 @@ func (j *journalCheck) next() error {
 func (j *journalCheck) damage(r JournalRecord, damage error) error {
 	j.have = false // what follows can't be compared with what was before
 	f := Finding{Kind: KindJournalRecord, File: r.File, Offset: r.Offset, Length: journalSize, Count: 1, Detail: damage.Error()}
-	at := j.cursor.files[j.cursor.i].from + r.Offset
+	file := j.cursor.files[j.cursor.i]
+	at := file.from + r.Offset
+	j.position = min(at+journalSize, file.from+file.size)
 	if j.v.s.points.recovery == nil && at >= j.v.s.point.journalEnd {
 		if j.v.s.InUse.Running {
 			j.done = true
@@ -222,7 +224,7 @@ func (j *journalCheck) finish() error {
 	case !j.on && v.summary.Records > 0:
 		v.r.add(Finding{Kind: KindJournalEnd, File: journalDir, PhyOffset: v.summary.LogMin, Length: 0,
 			Detail: "there is no journal, so nothing says which Raft entries the log's records came from"})
-	case j.on && j.position < p.journalEnd && j.have:
+	case j.on && j.position < p.journalEnd:
 		file := j.cursor.files[len(j.cursor.files)-1]
 		v.r.add(Finding{Kind: KindJournalEnd, File: v.s.rel(file.path), Offset: j.position - file.from, PhyOffset: j.end,
 			Detail: fmt.Sprintf("the journal ends at position %d, the recovery point says %d", j.position, p.journalEnd)})
