@@ -126,6 +126,11 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		return nil, err
 	}
 	undo = append(undo, g.raft.Close)
+	if d.Identity.ClusterID != "" && !g.raft.HasState() {
+		// It has voted and acknowledged before: without its log it could vote otherwise (amnesia).
+		return nil, fmt.Errorf("--data-dir %s belongs to a member of cluster %s, but its Raft log in raft/ is gone: restore it from a backup, or wipe the node so that it joins again as a new one",
+			cfg.DataDir, d.Identity.ClusterID)
+	}
 
 	storeHost, err := netip.ParseAddrPort(cfg.ClientAdvertise)
 	if err != nil {
@@ -181,11 +186,17 @@ func (g *brokerGroup) serve(ctx context.Context, l net.Listener) {
 // stop hands leadership over first, then lets go of clients (parked pulls are answered before connections close), then of peers, and
 // closes the store last, when nothing can write to it any more.
 func (g *brokerGroup) stop(ctx context.Context) error {
-	if err := g.raft.TransferLeadership(); err != nil {
+	if err := g.raft.TransferLeadership(); err != nil && g.hasPeers() {
 		g.logger.Warn("could not hand leadership over, followers will elect", "error", err)
 	}
 	g.broker.Close()
 	return errors.Join(g.server.Shutdown(ctx), g.raft.Close(), g.trans.Close(), g.stream.Close(), g.peers.Close(), g.store.Close())
+}
+
+// hasPeers reports whether another node could lead.
+func (g *brokerGroup) hasPeers() bool {
+	servers, err := g.raft.Servers()
+	return err != nil || len(servers) > 1
 }
 
 // prepare runs on a new leader before it takes writes: the first leader of a cluster fixes its settings.
@@ -222,6 +233,22 @@ func (g *brokerGroup) checkSettings(s command.Settings) error {
 		return fmt.Errorf("--data-dir %s belongs to cluster %s, its peers to cluster %s: join the right cluster or wipe the node", g.cfg.DataDir, g.identity.ClusterID, s.ClusterID)
 	}
 	return nil
+}
+
+// warnIgnored names flags that the cluster settled at bootstrap and that say something else here.
+func (g *brokerGroup) warnIgnored(s command.Settings) {
+	for _, f := range []struct {
+		flag          string
+		here, cluster any
+	}{
+		{"auto-create-topic", g.cfg.AutoCreateTopic, s.AutoCreateTopic},
+		{"auto-create-group", g.cfg.AutoCreateGroup, s.AutoCreateGroup},
+		{"default-topic-queues", g.cfg.DefaultTopicQueues, s.DefaultTopicQueues},
+	} {
+		if f.here != f.cluster {
+			g.logger.Warn("flag has no effect, the cluster's value was fixed at bootstrap", "flag", "--"+f.flag, "value", f.here, "cluster-value", f.cluster)
+		}
+	}
 }
 
 func (g *brokerGroup) stateChanged(s raftnode.State) {

@@ -274,6 +274,7 @@ func (n *node) tablesChanged() {
 
 // joinedCluster remembers the cluster's id in the folder and tells it to the others.
 func (n *node) joinedCluster(s command.Settings) {
+	n.group.warnIgnored(s)
 	if n.id.ClusterID == "" {
 		id := *n.id
 		id.ClusterID = s.ClusterID

@@ -19,6 +19,10 @@ import (
 // last flush. Past it the process exits as if it had been killed, which loses nothing either.
 const shutdownTimeout = 30 * time.Second
 
+// signalRepeat: signals so soon after the first are the same wish. timeout(1), for one, signals a process and then
+// its whole group.
+const signalRepeat = time.Second
+
 func newServerCommand() *cobra.Command {
 	var cfg Config
 	var file string
@@ -104,15 +108,20 @@ func shutdown(n *node, signals <-chan os.Signal, logger hclog.Logger) error {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- n.Shutdown(ctx) }()
-	select {
-	case err := <-done:
-		return err
-	case s := <-signals:
-		logger.Warn("second signal, ending at once", "signal", s.String())
-		os.Exit(130)
-		return nil
-	case <-time.After(shutdownTimeout + time.Second):
-		return fmt.Errorf("still busy after %s", shutdownTimeout)
+	began, late := time.Now(), time.After(shutdownTimeout+time.Second)
+	for {
+		select {
+		case err := <-done:
+			return err
+		case s := <-signals:
+			if time.Since(began) < signalRepeat {
+				continue
+			}
+			logger.Warn("second signal, ending at once", "signal", s.String())
+			os.Exit(130)
+		case <-late:
+			return fmt.Errorf("still busy after %s", shutdownTimeout)
+		}
 	}
 }
 
