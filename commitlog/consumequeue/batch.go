@@ -10,7 +10,8 @@ type Batch struct {
 	entries []entry
 	runs    []run // one a queue, in order of first appearance
 	units   []byte
-	written bool
+	written bool // Write was called
+	done    int  // runs that are written
 }
 
 type entry struct {
@@ -77,13 +78,32 @@ func (b *Batch) queue(topic []byte, queueID int32) (*Queue, error) {
 	return b.set.create(topic, queueID)
 }
 
-// Write stores all units and makes them readable. After an error the batch is useless and so
-// is the set: the store stops.
+// Write stores all units and makes them readable. On a full disk (mappedfile.ErrNoSpace, ENOSPC) it may be called
+// again, any number of times; after another error the batch is useless and so is the set: the store stops.
 func (b *Batch) Write() error {
-	if b.written {
-		return nil
+	if !b.written {
+		b.written = true
+		b.sort()
 	}
-	b.written = true
+	for ; b.done < len(b.runs); b.done++ {
+		r := &b.runs[b.done]
+		if r.queue.files.Load() == nil && b.set.pool.full() {
+			if err := b.set.Flush(); err != nil {
+				return err
+			}
+		}
+		n, err := r.queue.write(b.set, b.unitsOf(r), r.first)
+		if err != nil {
+			return err
+		}
+		r.queue.slot = -1
+		b.set.total.Add(n)
+	}
+	return nil
+}
+
+// sort puts the units into the order of their queues.
+func (b *Batch) sort() {
 	at := 0
 	for i := range b.runs {
 		r := &b.runs[i]
@@ -99,24 +119,10 @@ func (b *Batch) Write() error {
 		putUnit(b.units[r.at:], b.entries[i].unit)
 		r.at += UnitSize
 	}
-	var grew int64
 	for i := range b.runs {
 		r := &b.runs[i]
 		r.at -= r.count * UnitSize
-		r.queue.slot = -1
-		if r.queue.files.Load() == nil && b.set.pool.full() {
-			if err := b.set.Flush(); err != nil {
-				return err
-			}
-		}
-		n, err := r.queue.write(b.set, b.unitsOf(r), r.first)
-		if err != nil {
-			return err
-		}
-		grew += n
 	}
-	b.set.total.Add(grew)
-	return nil
 }
 
 func (b *Batch) unitsOf(r *run) Units {
@@ -145,5 +151,5 @@ func (b *Batch) Range(f func(topic []byte, queueID int32, next, tagsCode int64))
 
 func (b *Batch) reset() {
 	clear(b.runs)
-	b.runs, b.entries, b.written = b.runs[:0], b.entries[:0], false
+	b.runs, b.entries, b.written, b.done = b.runs[:0], b.entries[:0], false, 0
 }

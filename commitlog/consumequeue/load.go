@@ -78,16 +78,15 @@ func (s *Set) loadAll(found []*Queue, point Point) error {
 		s.queues[key{q.topic, q.id}] = q
 		s.count.Add(1)
 		s.total.Add(q.max.Load())
-		s.firsts.Add(q.min.Load())
+		s.raised.firsts += q.min.Load() // nobody else is here yet
 	}
 	return errors.Join(errs...)
 }
 
 // compare checks the sums of the point, which a lost folder, file or range of units changes.
-func (s *Set) compare(p Point, begin int64) error {
-	got := Point{PhyOffset: p.PhyOffset, Begin: begin, Units: s.total.Load(), Firsts: s.firsts.Load(), Queues: s.count.Load()}
-	want := p
-	if begin > p.Begin {
+func (s *Set) compare(want Point) error {
+	got := s.Point(want.PhyOffset)
+	if got.Begin > want.Begin {
 		// Old segments went, and files of old units with them, since the point was written.
 		want.Begin, want.Firsts = got.Begin, max(got.Firsts, want.Firsts)
 	}
@@ -126,6 +125,7 @@ func (q *Queue) load(point int64) error {
 	}
 	q.min.Store(lo)
 	q.max.Store(hi)
+	q.begin.Store(files.MinOffset() / UnitSize)
 	return q.pool.offer(q, files)
 }
 

@@ -123,7 +123,7 @@ func TestPool(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	w.check()
-	point := w.set.Point(w.phy, 0)
+	point := w.set.Point(w.phy)
 	if err := w.set.Flush(); err != nil {
 		t.Fatal(err)
 	}

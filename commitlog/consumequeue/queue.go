@@ -22,6 +22,7 @@ type Queue struct {
 	inFile int64               // units in a file
 
 	min, max atomic.Int64 // readable units are [min, max)
+	begin    atomic.Int64 // the first file's first unit, at or below min
 
 	// files is nil before the first write and while the pool has closed it. Its own end is not
 	// ours: after Open it is the end of the last file, and [min, max) says what is readable.
@@ -155,8 +156,33 @@ func (q *Queue) openFiles() (*mappedfile.Queue, error) {
 	return mappedfile.Open(o)
 }
 
+// removeObsolete removes leading files that end at or below Min.
+func (q *Queue) removeObsolete() (int, error) {
+	min := q.min.Load()
+	if q.begin.Load()/q.inFile == min/q.inFile {
+		return 0, nil
+	}
+	q.rw.RLock()
+	defer q.rw.RUnlock()
+	for {
+		files, err := q.pool.get(q)
+		if err != nil {
+			return 0, err
+		}
+		n, err := files.DeleteBefore(min * UnitSize)
+		if errors.Is(err, mappedfile.ErrClosed) {
+			continue // by the pool, just now; or for good, which get will say
+		}
+		q.begin.Store(files.MinOffset() / UnitSize)
+		if err != nil {
+			return n, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
+		}
+		return n, nil
+	}
+}
+
 // write stores the units of offsets [first, first+len(units)) and makes them readable. It
-// returns by how much Max grew.
+// returns by how much Max grew. On a full disk it may be called again.
 func (q *Queue) write(s *Set, units Units, first int64) (grew int64, err error) {
 	q.rw.RLock()
 	defer q.rw.RUnlock()
@@ -171,11 +197,17 @@ func (q *Queue) write(s *Set, units Units, first int64) (grew int64, err error) 
 		if err := q.fill(files, first); err != nil {
 			return 0, err
 		}
-		q.min.Store(first)
-		s.firsts.Add(first)
 	}
 	if err := files.WriteAt(units, first*UnitSize); err != nil {
 		return 0, fmt.Errorf("consumequeue %s/%d: %w", q.topic, q.id, err)
+	}
+	if made {
+		q.min.Store(first)
+		q.begin.Store(first - first%q.inFile)
+		s.raised.Lock()
+		s.raised.firsts += first
+		s.raised.Unlock()
+		s.count.Add(1)
 	}
 	end, old := first+int64(units.Len()), q.max.Load()
 	if end <= old {

@@ -49,9 +49,14 @@ type Set struct {
 	mu     sync.RWMutex
 	queues map[key]*Queue
 
-	total  atomic.Int64 // sum of all queues' Max
-	firsts atomic.Int64 // sum of all queues' Min
-	count  atomic.Int64 // queues
+	total atomic.Int64 // sum of all queues' Max
+	count atomic.Int64 // queues
+	// raised belongs together: a Point has both or neither.
+	raised struct {
+		sync.Mutex
+		begin  int64 // what RaiseMin was last called with
+		firsts int64 // sum of all queues' Min then
+	}
 
 	flushMu sync.Mutex // held through a flush
 	dirty   struct {
@@ -66,7 +71,7 @@ type Set struct {
 // PhyOffset. The sums let Open notice what is missing.
 type Point struct {
 	PhyOffset int64
-	Begin     int64 // the log's first byte
+	Begin     int64 // the log's first byte, as Firsts says
 	Units     int64 // sum of all queues' Max
 	Firsts    int64 // sum of all queues' Min
 	Queues    int64 // queues that have units
@@ -90,7 +95,7 @@ func (c Config) options() mappedfile.Options {
 }
 
 // Open opens the queues of c.Dir as of point: of each queue the units of records from begin,
-// the log's first byte, up to point.PhyOffset; the rest is cut off and zeroed. ErrDamaged when
+// the log's first byte (or point.Begin, if that is more), up to point.PhyOffset; the rest is cut off and zeroed. ErrDamaged when
 // files are odd or their sums are not the point's: then Remove the folder and dispatch the
 // whole log again.
 func Open(c Config, point Point, begin int64) (*Set, error) {
@@ -104,10 +109,10 @@ func Open(c Config, point Point, begin int64) (*Set, error) {
 	}
 	err := s.load(point)
 	if err == nil {
-		err = s.RaiseMin(begin)
+		_, err = s.RaiseMin(max(begin, point.Begin))
 	}
 	if err == nil {
-		err = s.compare(point, begin)
+		err = s.compare(point)
 	}
 	if err != nil {
 		s.pool.close() // the first error is the one to tell
@@ -124,26 +129,56 @@ func Remove(dir string) error {
 	return nil
 }
 
-// Point is the set's state when Batch's goroutine has come to phyOffset and the log begins at
-// begin; for that goroutine only. It is durable after the next Flush.
-func (s *Set) Point(phyOffset, begin int64) Point {
-	return Point{PhyOffset: phyOffset, Begin: begin, Units: s.total.Load(), Firsts: s.firsts.Load(), Queues: s.count.Load()}
+// Point is the set's state when Batch's goroutine has come to phyOffset; for that goroutine
+// only. It is durable after the next Flush.
+func (s *Set) Point(phyOffset int64) Point {
+	s.raised.Lock()
+	defer s.raised.Unlock()
+	return Point{PhyOffset: phyOffset, Begin: s.raised.begin, Units: s.total.Load(), Firsts: s.raised.firsts, Queues: s.count.Load()}
 }
 
 // RaiseMin moves each queue's Min to its first unit whose record begins at or after begin, the
-// log's first byte (RocketMQ's correctMinOffset). All obsolete: Min becomes Max. Units and files
-// stay. One caller at a time.
-func (s *Set) RaiseMin(begin int64) (err error) {
-	if begin <= 0 {
-		return nil
+// log's first byte (RocketMQ's correctMinOffset). All obsolete: Min becomes Max, and the queue goes on from there
+// (F09). Units and files stay. It returns by how much the sum of all Min grew. One caller at a time, beside Batch: the units of
+// records below begin must all be written.
+func (s *Set) RaiseMin(begin int64) (grew int64, err error) {
+	err = mappedfile.Guard(func() error {
+		var err error
+		s.Range(func(q *Queue) bool {
+			var n int64
+			n, err = q.raiseMin(begin)
+			grew += n
+			return err == nil
+		})
+		return err
+	})
+	if err != nil {
+		return 0, err
 	}
+	s.raised.Lock()
+	defer s.raised.Unlock()
+	s.raised.begin = max(s.raised.begin, begin)
+	s.raised.firsts += grew
+	return grew, nil
+}
+
+// RemoveObsolete removes leading files of queues that hold nothing from Min on, never a queue's last one
+// (RocketMQ's deleteExpiredFile). pause is called after each few files; false ends it. Beside RaiseMin it
+// must not run. It returns how many files went.
+func (s *Set) RemoveObsolete(pause func() bool) (removed int, err error) {
+	const few = 10
+	next := few
 	s.Range(func(q *Queue) bool {
-		var n int64
-		n, err = q.raiseMin(begin)
-		s.firsts.Add(n)
+		var n int
+		n, err = q.removeObsolete()
+		removed += n
+		if err == nil && removed >= next {
+			next = removed + few
+			return pause()
+		}
 		return err == nil
 	})
-	return err
+	return removed, err
 }
 
 // Queue finds a queue, nil when it has never had a unit. It does not allocate.
@@ -213,7 +248,6 @@ func (s *Set) touch(q *Queue, made bool) {
 	s.dirty.Lock()
 	defer s.dirty.Unlock()
 	if made {
-		s.count.Add(1)
 		s.dirty.made = append(s.dirty.made, q)
 	}
 	if !q.dirty.Swap(true) {
@@ -317,7 +351,9 @@ func (s *Set) Clear() error {
 	s.dirty.queues, s.dirty.made = nil, nil
 	s.dirty.Unlock()
 	s.total.Store(0)
-	s.firsts.Store(0)
+	s.raised.Lock()
+	s.raised.begin, s.raised.firsts = 0, 0
+	s.raised.Unlock()
 	s.count.Store(0)
 	if err := s.pool.closeAll(old); err != nil {
 		return err

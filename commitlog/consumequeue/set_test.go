@@ -103,7 +103,7 @@ func (w *world) check() {
 		}
 		total += int64(len(want))
 	}
-	if p := w.set.Point(w.phy, 0); p.Units != total || p.Queues != int64(len(w.want)) {
+	if p := w.set.Point(w.phy); p.Units != total || p.Queues != int64(len(w.want)) {
 		w.t.Fatalf("point %+v, want %d units", p, total)
 	}
 }
@@ -238,7 +238,7 @@ func TestReopen(t *testing.T) {
 		}
 		w.check()
 		if rnd.IntN(2) == 0 {
-			point = w.set.Point(w.phy, 0)
+			point = w.set.Point(w.phy)
 			if err := w.set.Flush(); err != nil {
 				t.Fatal(err)
 			}
@@ -259,7 +259,7 @@ func TestCutIsZeroed(t *testing.T) {
 		w.add("A", 0, 1)
 	}
 	w.write()
-	point := w.set.Point(w.phy, 0)
+	point := w.set.Point(w.phy)
 	for range 90 {
 		w.add("A", 0, 1)
 	}
@@ -297,7 +297,7 @@ func TestFirstUnitInTheMiddle(t *testing.T) {
 		}
 	}
 	w.write()
-	point := w.set.Point(6000, 0)
+	point := w.set.Point(6000)
 	for range 2 {
 		q := w.set.QueueOf("A", 0)
 		if q.Min() != first || q.Max() != first+60 {
@@ -324,7 +324,7 @@ func TestFirstUnitInTheMiddle(t *testing.T) {
 	}
 	q := w.set.QueueOf("A", 0)
 	for _, c := range []struct{ phy, min int64 }{{0, first}, {50, first + 1}, {4000, first + 40}, {1 << 40, first + 60}} {
-		if err := w.set.RaiseMin(c.phy); err != nil || q.Min() != c.min || w.set.Point(0, 0).Firsts != c.min {
+		if _, err := w.set.RaiseMin(c.phy); err != nil || q.Min() != c.min || w.set.Point(0).Firsts != c.min {
 			t.Fatalf("log begins at %d: min %d %v, want %d", c.phy, q.Min(), err, c.min)
 		}
 	}
@@ -371,7 +371,7 @@ func TestDamage(t *testing.T) {
 				w.add([]string{"A", "B"}[i%2], 0, int64(i))
 			}
 			w.write()
-			point := w.set.Point(w.phy, 0)
+			point := w.set.Point(w.phy)
 			w.set.Close()
 			if err := harm(filepath.Join(w.dir, "A", "0")); err != nil {
 				t.Fatal(err)
@@ -399,7 +399,7 @@ func TestForeignNames(t *testing.T) {
 	w := newWorld(t)
 	w.add("A", 0, 1)
 	w.write()
-	point := w.set.Point(w.phy, 0)
+	point := w.set.Point(w.phy)
 	w.set.Close()
 	for _, name := range []string{"a.b/0", "A/00", "A/-1", "A/x", "A/99999999999"} {
 		if err := os.MkdirAll(filepath.Join(w.dir, name), 0o755); err != nil {

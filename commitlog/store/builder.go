@@ -27,14 +27,14 @@ func (b queueBuilder) Commit(to int64) error {
 	if err := b.batch.Write(); err != nil {
 		return err
 	}
-	b.s.points.dispatched(b.s.queues.Point(to, b.s.log.MinOffset()))
+	b.s.points.dispatched(b.s.queues.Point(to))
 	return nil
 }
 
 // startDispatch starts the loop at a record boundary.
 func (s *Store) startDispatch(from int64) {
 	b := queueBuilder{s, s.queues.NewBatch()}
-	s.points.dispatched(s.queues.Point(from, s.log.MinOffset()))
+	s.points.dispatched(s.queues.Point(from))
 	s.dispatcher.Store(dispatch.Start(dispatch.Config{
 		Log: s.log, From: from, Builders: []dispatch.Builder{b}, Levels: s.cfg.DelayLevels,
 		SegmentSize: s.cfg.SegmentSize, Logger: s.logger.Named("dispatch"),
