@@ -338,6 +338,18 @@ func (g *brokerGroup) forward(ctx context.Context, cmd *remoting.Command) (*remo
 	return c.Invoke(ctx, cmd)
 }
 
+// askLeader passes a request on; false when this node leads or the leader is not in reach.
+func (g *brokerGroup) askLeader(ctx context.Context, cmd *remoting.Command) (*remoting.Command, bool) {
+	if g.raft.State().Ready {
+		return nil, false
+	}
+	resp, err := g.forward(ctx, cmd)
+	if err != nil {
+		g.logger.Debug("leader was not asked", "request", remoting.RequestCodeName(cmd.Code), "error", err)
+	}
+	return resp, err == nil
+}
+
 // propose applies one command on this node, which must lead, and returns what the tables said to it.
 func (g *brokerGroup) propose(ctx context.Context, encoded []byte) error {
 	result, i, err := g.raft.ProposeWait(ctx, encoded)

@@ -85,7 +85,8 @@ func (n *node) start() (err error) {
 		return err
 	}
 	n.routes = route.New(route.Config{Groups: []route.Group{n.routeGroup()}, Gossip: n.members.Members})
-	namesrv.New(namesrv.Config{Routes: n.routes, KV: n.group.tables, Propose: n.group.proposeKV, Properties: cfg.properties, Logger: n.logger}).Register(n.group.server)
+	namesrv.New(namesrv.Config{Routes: n.routes, KV: n.group.tables, Propose: n.group.proposeKV,
+		AskLeader: n.group.askLeader, Spawn: n.spawn, Properties: cfg.properties, Logger: n.logger}).Register(n.group.server)
 	n.registerStatus(n.group.server)
 	n.http, err = metrics.New(metrics.Config{Listen: cfg.HTTPAddress, Metrics: n.metrics(), Status: func() any { return n.status() },
 		Live: n.live, Ready: n.ready, Leader: n.leader, Logger: n.logger.Named("http")})
@@ -172,13 +173,15 @@ func (n *node) Shutdown(ctx context.Context) error {
 	return n.stopErr
 }
 
-// spawn runs f in a goroutine that Shutdown waits for.
-func (n *node) spawn(f func()) {
+// spawn runs f in a goroutine that Shutdown waits for; false when that has begun.
+func (n *node) spawn(f func()) bool {
 	n.spawning.Lock()
 	defer n.spawning.Unlock()
-	if n.ctx.Err() == nil {
-		n.wg.Go(f)
+	if n.ctx.Err() != nil {
+		return false
 	}
+	n.wg.Go(f)
+	return true
 }
 
 // bootstrap waits until the expected nodes have met, then exactly one of them forms the cluster.

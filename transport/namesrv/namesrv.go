@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"raftmq/membership/route"
@@ -26,6 +27,42 @@ type Routes interface {
 	Topic(name string) (route.Route, error)
 	Clusters() ([]route.Broker, error)
 	Topics(cluster string, keep func(sysFlag int) bool) ([]string, error)
+}
+
+// passedOnField marks a request that another node has passed on: it is not passed on again.
+const passedOnField = "raftmqForwarded"
+
+const (
+	askTimeout = time.Second
+	// maxAsking bounds the requests that wait for the leader; beyond it the tables here have to do.
+	maxAsking = 256
+)
+
+// confirmed answers with a, but asks the leader before it says that a topic does not exist.
+func (p *Processor) confirmed(a answer) transport.Handler {
+	return func(r transport.Responder, cmd *remoting.Command) {
+		resp := a(cmd)
+		if resp.Code != remoting.ResponseTopicNotExist || p.cfg.AskLeader == nil || cmd.Get(passedOnField) != nil || p.asking.Load() >= maxAsking {
+			r.Reply(resp)
+			return
+		}
+		request := cmd.Clone()
+		request.Flag = 0
+		request.Set(passedOnField, "true")
+		p.asking.Add(1)
+		if !p.cfg.Spawn(func() {
+			defer p.asking.Add(-1)
+			ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+			defer cancel()
+			if known, ok := p.cfg.AskLeader(ctx, request); ok {
+				resp = known
+			}
+			r.Reply(resp)
+		}) {
+			p.asking.Add(-1)
+			r.Reply(resp)
+		}
+	}
 }
 
 // KV reads the replicated KV table (metadata.Tables).
@@ -43,6 +80,12 @@ type Config struct {
 	Propose func(ctx context.Context, command []byte) error
 	// ProposeTimeout bounds it (3 s, the clients' own patience).
 	ProposeTimeout time.Duration
+	// AskLeader passes a request on to the node that leads; false when this node leads itself. A follower learns of a new topic
+	// up to a commit interval later than the client that had it created, so what it does not know it asks for (Never-Guess).
+	// nil: this node's tables are the last word.
+	AskLeader func(ctx context.Context, cmd *remoting.Command) (resp *remoting.Command, ok bool)
+	// Spawn starts a goroutine that the owner joins; false when it is closing. Needed for AskLeader.
+	Spawn func(func()) bool
 	// Properties are the settings that 319 shows. nil: none.
 	Properties func() map[string]string
 	Logger     hclog.Logger
@@ -52,6 +95,7 @@ type Config struct {
 type Processor struct {
 	cfg    Config
 	logger hclog.Logger
+	asking atomic.Int64 // requests that wait for the leader's answer
 }
 
 // New returns a Processor.
@@ -100,7 +144,7 @@ func (p *Processor) Register(s *transport.Server) {
 	}
 	inline, pooled := p.answers()
 	for code, a := range inline {
-		s.HandleInline(code, handler(a))
+		s.HandleInline(code, p.confirmed(a))
 	}
 	for code, a := range pooled {
 		s.Handle(code, handler(a))

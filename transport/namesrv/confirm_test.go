@@ -1,0 +1,69 @@
+package namesrv
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"raftmq/transport"
+	"raftmq/transport/client"
+	"raftmq/transport/remoting"
+)
+
+// A follower asks its leader before it says that a topic does not exist: it may have been created
+// a moment ago.
+func TestMissingTopicIsAskedFor(t *testing.T) {
+	n := newNode(t)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	closing, reached := false, true
+	asked := 0
+	n.cfg.Spawn = func(f func()) bool {
+		if !closing {
+			wg.Go(f)
+		}
+		return !closing
+	}
+	n.cfg.AskLeader = func(_ context.Context, cmd *remoting.Command) (*remoting.Command, bool) {
+		asked++
+		if cmd.Code != remoting.RequestGetRouteInfoByTopic || cmd.GetString("topic") != "new" || cmd.Get(passedOnField) == nil {
+			t.Errorf("passed on %+v", cmd)
+		}
+		return &remoting.Command{Body: []byte("the leader's answer")}, reached
+	}
+	s := transport.NewServer(transport.Config{})
+	n.Register(s)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Serve(l)
+	defer s.Shutdown(t.Context())
+	c, err := client.Dial(t.Context(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	check := func(what string, kv []string, wantCode int32, wantAsked int) {
+		t.Helper()
+		cmd := &remoting.Command{Code: remoting.RequestGetRouteInfoByTopic}
+		for i := 0; i < len(kv); i += 2 {
+			cmd.Set(kv[i], kv[i+1])
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		resp, err := c.Invoke(ctx, cmd)
+		if err != nil || resp.Code != wantCode || asked != wantAsked {
+			t.Errorf("%s: %+v, %v, asked %d times; want code %d, %d times", what, resp, err, asked, wantCode, wantAsked)
+		}
+	}
+	check("a topic that is known here", []string{"topic", "TBW102"}, remoting.ResponseSuccess, 0)
+	check("a topic that only the leader knows", []string{"topic", "new"}, remoting.ResponseSuccess, 1)
+	check("a request that was passed on", []string{"topic", "new", passedOnField, "true"}, remoting.ResponseTopicNotExist, 1)
+	reached = false
+	check("no leader in reach", []string{"topic", "new"}, remoting.ResponseTopicNotExist, 2)
+	closing = true
+	check("while closing", []string{"topic", "new"}, remoting.ResponseTopicNotExist, 2)
+}
