@@ -57,8 +57,30 @@ func (nopSnapshot) Persist(s raft.SnapshotSink) error { return s.Close() }
 func (nopSnapshot) Release()                          {}
 
 type testCluster struct {
-	nodes []*Node
-	fsms  []*logFSM
+	nodes   []*Node
+	fsms    []*logFSM
+	configs []Config
+	addrs   []string
+}
+
+// reopen starts a node that has been closed, as a process would be started again.
+func (c *testCluster) reopen(tb testing.TB, i int) {
+	tb.Helper()
+	l, err := net.Listen("tcp", c.addrs[i])
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cfg := c.configs[i]
+	c.fsms[i] = &logFSM{keep: true}
+	cfg.FSM, cfg.Transport = c.fsms[i], NewTransport(tcpStream{l}, hclog.NewNullLogger())
+	n, err := Open(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := n.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	c.nodes[i] = n
 }
 
 // startCluster starts three voters over loopback TCP, with real log stores in a test folder.
@@ -66,7 +88,6 @@ func startCluster(tb testing.TB, change func(i int, c *Config)) *testCluster {
 	tb.Helper()
 	c := &testCluster{}
 	var servers []Server
-	var configs []Config
 	for i := range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -84,10 +105,10 @@ func startCluster(tb testing.TB, change func(i int, c *Config)) *testCluster {
 			change(i, &cfg)
 		}
 		servers = append(servers, Server{ID: cfg.NodeID, Incarnation: "test", RaftAddr: l.Addr().String()})
-		configs = append(configs, cfg)
+		c.configs, c.addrs = append(c.configs, cfg), append(c.addrs, l.Addr().String())
 		c.fsms = append(c.fsms, fsm)
 	}
-	for _, cfg := range configs {
+	for _, cfg := range c.configs {
 		n, err := Open(cfg)
 		if err != nil {
 			tb.Fatal(err)

@@ -75,6 +75,13 @@ type Config struct {
 	TrailingBytes int64 // log bytes kept behind a snapshot for followers that lag (128 MiB)
 	CacheBytes    int64 // newest entries kept in memory for Apply and replication (16 MiB)
 
+	// DiskStallTimeout is how long one write or fsync may take before this node stands aside (5 s; negative: no limit).
+	DiskStallTimeout time.Duration
+	// DiskBusy names a write elsewhere on this node that has been under way since then, "" when none is. It counts as a stall too.
+	DiskBusy func() (what string, since time.Time)
+	// OnFatal is called once when a write failed (ErrDisk): close the node, and open it again when the disk is well.
+	OnFatal func(error)
+
 	Now    func() time.Time
 	Logger hclog.Logger
 
@@ -94,6 +101,7 @@ func (c *Config) ensureDefaults() {
 	def(&c.SnapshotBytes, 128<<20)
 	def(&c.TrailingBytes, 128<<20)
 	def(&c.CacheBytes, 16<<20)
+	def(&c.DiskStallTimeout, 5*time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -66,4 +67,61 @@ func (n *Node) change(what string, s Server, f raft.IndexFuture) error {
 		return fmt.Errorf("raftnode: %s %s: %w", what, s.ID, err)
 	}
 	return nil
+}
+
+// Contact is what this leader knows of a peer from replication.
+type Contact struct {
+	ID string
+	// At is when the peer last answered this leader in its term, zero for not yet; LastIndex is the end of what it holds
+	// of this leader's log, as far as is known.
+	At        time.Time
+	LastIndex uint64
+}
+
+// Contacts lists the other members as this leader has them in touch. On other nodes it says nothing useful.
+func (n *Node) Contacts() []Contact {
+	servers, err := n.Servers()
+	if err != nil {
+		return nil
+	}
+	var out []Contact
+	for _, s := range servers {
+		if s.ID == n.cfg.NodeID {
+			continue
+		}
+		c := n.link.contactOf(serverID(s.ID, s.Incarnation))
+		out = append(out, Contact{ID: s.ID, At: c.at, LastIndex: c.last})
+	}
+	return out
+}
+
+// ErrNoVoter: the named node is no voter of the configuration.
+var ErrNoVoter = errors.New("raftnode: no such voter")
+
+// TransferLeadershipTo hands leadership to one voter, "" for the most caught-up one, and waits until it is gone. ErrNotLeader
+// when this node does not lead.
+func (n *Node) TransferLeadershipTo(id string) error {
+	if n.State().Role != Leader {
+		return ErrNotLeader
+	}
+	if id == "" {
+		return n.TransferLeadership()
+	}
+	servers, err := n.Servers()
+	if err != nil {
+		return err
+	}
+	for _, s := range servers {
+		if s.ID != id || !s.Voter {
+			continue
+		}
+		if id == n.cfg.NodeID {
+			return nil
+		}
+		if err := n.raft.LeadershipTransferToServer(serverID(s.ID, s.Incarnation), raft.ServerAddress(s.RaftAddr)).Error(); err != nil {
+			return fmt.Errorf("raftnode: transfer leadership to %s: %w", id, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrNoVoter, id)
 }

@@ -21,13 +21,17 @@ type Node struct {
 	raft     *raft.Raft
 	logs     *logStore
 	stable   *raftboltdb.BoltStore
+	disk     *disk // times and guards both stores
+	link     *link
 	proposer *proposer
 	hadState bool
 
 	state    atomic.Pointer[State]
-	watchers []func(State) // fixed at Start
+	aside    atomic.Pointer[DiskProblem] // not nil: the disk is not well
+	watchers []func(State)               // fixed at Start
 	events   chan raft.Observation
 	observer *raft.Observer
+	kicks    chan struct{}
 	barriers chan uint64 // terms whose barrier has been applied
 
 	stop     chan struct{}
@@ -45,7 +49,8 @@ func Open(cfg Config) (*Node, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("raftnode: %w", err)
 	}
-	n := &Node{cfg: cfg, events: make(chan raft.Observation, 64), barriers: make(chan uint64, 1), stop: make(chan struct{})}
+	n := &Node{cfg: cfg, events: make(chan raft.Observation, 64), kicks: make(chan struct{}, 1), barriers: make(chan uint64, 1),
+		disk: newDisk(time.Now), link: newLink(cfg.Transport, time.Now), stop: make(chan struct{})}
 	n.state.Store(&State{Role: Follower, Since: cfg.Now()})
 	var err error
 	n.stable, err = raftboltdb.New(raftboltdb.Options{Path: filepath.Join(cfg.Dir, "stable.db")})
@@ -105,7 +110,7 @@ func (n *Node) OnState(f func(State)) { n.watchers = append(n.watchers, f) }
 
 // Start restores the latest snapshot through the FSM and takes part in the cluster.
 func (n *Node) Start() error {
-	r, err := raft.NewRaft(n.cfg.raftConfig(), n.cfg.FSM, n.logs, n.stable, n.cfg.Snapshots, n.cfg.Transport)
+	r, err := n.newRaft()
 	if err != nil {
 		return fmt.Errorf("raftnode: start: %w", err)
 	}
@@ -119,10 +124,25 @@ func (n *Node) Start() error {
 		return false
 	})
 	r.RegisterObserver(n.observer)
-	n.wg.Add(2)
+	n.wg.Add(3)
 	go n.watch()
 	go n.compact()
+	go n.watchDisk()
 	return nil
+}
+
+// newRaft runs raft.NewRaft on a goroutine of its own, which a failing stable store may end (see guardedStable).
+func (n *Node) newRaft() (r *raft.Raft, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r, err = raft.NewRaft(n.cfg.raftConfig(), n.cfg.FSM, &guardedLog{n.logs, n.disk}, &guardedStable{n.stable, n.disk}, n.cfg.Snapshots, n.link)
+	}()
+	<-done
+	if r == nil && err == nil {
+		err = n.disk.failure()
+	}
+	return r, err
 }
 
 // Bootstrap makes this node the first of a new cluster of the given voters. Only for a node without state.
@@ -192,7 +212,7 @@ func (n *Node) Stats() Stats { return n.proposer.stats() }
 
 // TransferLeadership hands leadership to the most caught-up voter and waits until it is gone.
 func (n *Node) TransferLeadership() error {
-	if n.State().Role != Leader {
+	if n.State().Role != Leader || n.aside.Load() != nil {
 		return nil
 	}
 	if err := n.raft.LeadershipTransfer().Error(); err != nil {
@@ -207,7 +227,10 @@ func (n *Node) Close() error {
 		close(n.stop)
 		if n.raft != nil {
 			n.proposer.stopAccepting(ErrClosed)
-			n.closeErr = n.raft.Shutdown().Error()
+			if err := n.shutRaft(); err != nil {
+				n.closeErr = err // its goroutines still use the stores
+				return
+			}
 			n.proposer.close()
 			n.raft.DeregisterObserver(n.observer)
 			n.wg.Wait()
@@ -215,6 +238,28 @@ func (n *Node) Close() error {
 		n.closeErr = errors.Join(n.closeErr, n.closeStores())
 	})
 	return n.closeErr
+}
+
+// shutRaft ends Raft, unless it hangs in a write that never returns.
+func (n *Node) shutRaft() error {
+	done := make(chan error, 1)
+	go func() { done <- n.raft.Shutdown().Error() }()
+	limit := n.cfg.DiskStallTimeout
+	if limit <= 0 {
+		limit = 24 * time.Hour
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-tick.C:
+			if what, since := n.disk.oldest(); what != "" && time.Since(since) > limit {
+				return fmt.Errorf("%w: a %s has taken %v and does not end", ErrDisk, what, time.Since(since).Round(time.Second))
+			}
+		}
+	}
 }
 
 func (n *Node) closeStores() error { return errors.Join(n.logs.Close(), n.stable.Close()) }

@@ -192,11 +192,14 @@ func TestLogStoreKindIsKept(t *testing.T) {
 }
 
 // TestF91 is the pipeline deadlock of hashicorp/raft: a follower whose log store fails for a second and heals
-// must get entries again without help.
+// must get entries again without help. Its first failed write poisons the store (F33), so its owner opens it again when a probe
+// passes, as the server does.
 func TestF91FollowerStoreFaultHeals(t *testing.T) {
 	var faulty atomic.Int32 // index of the failing node, -1 for none
 	faulty.Store(-1)
+	var fatal [3]atomic.Int32
 	c := startCluster(t, func(i int, cfg *Config) {
+		cfg.OnFatal = func(error) { fatal[i].Add(1) }
 		cfg.wrapStore = func(s backingStore) backingStore {
 			return &faultyStore{backingStore: s, failing: func() bool { return faulty.Load() == int32(i) }}
 		}
@@ -229,6 +232,15 @@ func TestF91FollowerStoreFaultHeals(t *testing.T) {
 		faulty.Store(-1)
 		healed := time.Now()
 		commit := c.nodes[leader].raft.CommitIndex()
+		if fatal[follower].Swap(0) > 0 {
+			if err := Probe(c.configs[follower]); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.nodes[follower].Close(); err != nil {
+				t.Fatal(err)
+			}
+			c.reopen(t, follower)
+		}
 		eventually(t, 15*time.Second, fmt.Sprintf("round %d: the healed follower applied what the leader had committed", round), func() bool {
 			return c.nodes[follower].raft.AppliedIndex() >= commit
 		})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -185,7 +186,7 @@ func (p *proposer) send() {
 func (p *proposer) complete() {
 	defer p.wg.Done()
 	for f := range p.inFlight {
-		err := f.future.Error()
+		err := p.await(f.future)
 		var result any
 		if err == nil {
 			result = f.future.Response()
@@ -194,6 +195,27 @@ func (p *proposer) complete() {
 		p.finish(f.batch, result, outcome(err))
 	}
 }
+
+// await is the future's error. Raft answers none that it had not looked at when it was shut down, so after the end
+// of Raft nobody waits for that.
+func (p *proposer) await(f raft.ApplyFuture) error {
+	answer := make(chan error, 1)
+	go func() { answer <- f.Error() }()
+	select {
+	case err := <-answer:
+		return err
+	case <-p.stop:
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-time.After(unansweredAfter):
+		return raft.ErrRaftShutdown
+	}
+}
+
+// unansweredAfter is how long an answer that Raft has given may take to arrive here.
+const unansweredAfter = time.Second
 
 func (p *proposer) finish(b *batch, result any, err error) {
 	head := len(p.cfg.EntryHead(nil))

@@ -39,6 +39,7 @@ func (n *Node) watch() {
 		s := n.current()
 		if s.Role == Leader && s.Term > barrierTerm {
 			barrierTerm = s.Term
+			n.link.forget()
 			n.wg.Add(1)
 			go n.barrier(s.Term)
 		}
@@ -46,6 +47,7 @@ func (n *Node) watch() {
 		n.publish(s)
 		select {
 		case <-n.events:
+		case <-n.kicks:
 		case readyTerm = <-n.barriers:
 		case <-n.stop:
 			n.publish(State{Role: Stopped, Term: s.Term})
@@ -67,6 +69,9 @@ func (n *Node) current() State {
 		s.Role = Stopped
 	default:
 		s.Role = Follower
+	}
+	if n.aside.Load() != nil && s.Role == Leader {
+		s.Role = Follower // whatever Raft thinks: its heartbeats reach nobody any more
 	}
 	if s.Role != Leader && id == serverID(n.cfg.NodeID, n.cfg.Incarnation) {
 		s.LeaderID = "" // deposed, the next leader is not known yet

@@ -1,0 +1,123 @@
+package raftnode
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// errAside is what Raft's own calls get while this node stands aside (see watchdog.go).
+var errAside = errors.New("raftnode: this node stands aside because of its disk")
+
+// link is Raft's transport with two additions. It notes what each peer last answered, which Raft keeps to itself; and it can be
+// shut, one way: calls of this node fail at once, calls of others still reach it. Behind a shut link nobody hears a heartbeat
+// or a request for votes from this node, so it neither leads nor stands; it can still follow. Raft has no
+// switch of its own for that, and its main loop may be stuck in a write at that very moment.
+type link struct {
+	raft.Transport
+	shut atomic.Bool
+	now  func() time.Time
+
+	mu    sync.Mutex
+	peers map[raft.ServerID]contact // guarded by mu
+}
+
+type contact struct {
+	at   time.Time
+	last uint64
+}
+
+func newLink(t raft.Transport, now func() time.Time) *link {
+	return &link{Transport: t, now: now, peers: map[raft.ServerID]contact{}}
+}
+
+func (l *link) note(id raft.ServerID, last uint64) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.peers[id]
+	c.at = now
+	c.last = max(c.last, last)
+	l.peers[id] = c
+}
+
+// forget drops what a peer said in an earlier term: its log may have been cut since.
+func (l *link) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.peers)
+}
+
+func (l *link) contactOf(id raft.ServerID) contact {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.peers[id]
+}
+
+// AppendEntries implements raft.Transport.
+func (l *link) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if l.shut.Load() {
+		return errAside
+	}
+	err := l.Transport.AppendEntries(id, target, args, resp)
+	if err == nil && resp.Term <= args.Term {
+		var last uint64
+		if resp.Success { // up to here its log is equal to ours; resp.LastLog may lie beyond that
+			last = args.PrevLogEntry
+			if n := len(args.Entries); n > 0 {
+				last = args.Entries[n-1].Index
+			}
+		}
+		l.note(id, last)
+	}
+	return err
+}
+
+// AppendEntriesPipeline implements raft.Transport: never (F91).
+func (l *link) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+	return nil, raft.ErrPipelineReplicationNotSupported
+}
+
+// RequestVote implements raft.Transport.
+func (l *link) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if l.shut.Load() {
+		return errAside
+	}
+	return l.Transport.RequestVote(id, target, args, resp)
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (l *link) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if l.shut.Load() {
+		return errAside
+	}
+	t, ok := l.Transport.(raft.WithPreVote)
+	if !ok {
+		return errors.New("raftnode: the transport has no pre-vote")
+	}
+	return t.RequestPreVote(id, target, args, resp)
+}
+
+// InstallSnapshot implements raft.Transport.
+func (l *link) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	if l.shut.Load() {
+		return errAside
+	}
+	err := l.Transport.InstallSnapshot(id, target, args, resp, data)
+	if err == nil {
+		l.note(id, 0)
+	}
+	return err
+}
+
+// Close implements raft.WithClose.
+func (l *link) Close() error {
+	if c, ok := l.Transport.(raft.WithClose); ok {
+		return c.Close()
+	}
+	return nil
+}
