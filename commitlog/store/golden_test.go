@@ -91,7 +91,9 @@ func (g golden) log(t *testing.T) []byte {
 func installed(t *testing.T, g golden) *Store {
 	t.Helper()
 	leakCheck(t)
-	s := open(t, testConfig(t, t.TempDir()))
+	cfg := testConfig(t, t.TempDir())
+	cfg.MaxHashSlotNum, cfg.MaxIndexNum = 50, 100 // as RocketMQ was set
+	s := open(t, cfg)
 	b := g.log(t)
 	in, err := s.Install(0, int64(len(b)))
 	if err != nil {

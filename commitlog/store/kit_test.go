@@ -25,6 +25,8 @@ import (
 const (
 	testSegment   = 64 << 10
 	testQueueFile = 1000 // 50 units
+	testSlots     = 101  // of an index file
+	testEntries   = 400
 )
 
 var testHost = netip.MustParseAddrPort("127.0.0.1:10911")
@@ -48,6 +50,7 @@ func leakCheck(t testing.TB) {
 func testConfig(t testing.TB, dir string) Config {
 	return Config{
 		Dir: dir, SegmentSize: testSegment, QueueFileSize: testQueueFile,
+		MessageIndexEnable: true, MaxHashSlotNum: testSlots, MaxIndexNum: testEntries,
 		Logger:  hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: testWriter{t}}),
 		OnFatal: func(err error) { t.Errorf("fatal: %v", err) },
 	}
@@ -101,17 +104,25 @@ type command struct {
 	queueID int32
 	bodies  [][]byte
 	tag     string
+	keys    string // of each record; it has a unique key then, too
 	sysFlag int32
 	stored  int64
 }
 
+// uniqKey is the unique key of the i-th record.
+func (c *command) uniqKey(i int) string {
+	if c.keys == "" {
+		return ""
+	}
+	return fmt.Sprintf("U%d-%d-%d", c.queueID, c.stored, i)
+}
+
 func (c *command) records() []byte {
 	var b []byte
-	props := []byte(nil)
-	if c.tag != "" {
-		props = append([]byte("TAGS\x01"), c.tag...)
-	}
-	for _, body := range c.bodies {
+	for i, body := range c.bodies {
+		props := record.AppendProperty([]byte(nil), record.PropertyTags, c.tag)
+		props = record.AppendProperty(props, record.PropertyKeys, c.keys)
+		props = record.AppendProperty(props, record.PropertyUniqKey, c.uniqKey(i))
 		b = record.Append(b, &record.Message{
 			Topic: []byte(c.topic), QueueID: c.queueID, SysFlag: c.sysFlag, BornTimestamp: c.stored, BornHost: testHost,
 			StoreTimestamp: c.stored, StoreHost: testHost, Body: body, Properties: props,
@@ -173,6 +184,10 @@ func randomEntries(seed uint64, n int) [][]command {
 				tag:    []string{"", "TagA", "TagB"}[rnd.IntN(3)],
 				stored: 1_600_000_000_000 + int64(i)*10 - int64(rnd.IntN(30)),
 			}
+			if n := len(entries[i]); n < 2 {
+				// Equal hashes among them; on other commands none.
+				c.keys = []string{"Aa", "BB Aa", fmt.Sprintf("k%d", i%5)}[(i+n)%3]
+			}
 			if rnd.IntN(20) == 0 {
 				c.sysFlag = record.SysFlagPrepared
 			}
@@ -202,6 +217,8 @@ type modelRecord struct {
 	phy    int64
 	body   []byte
 	tag    string
+	keys   string
+	uniq   string
 	stored int64
 }
 
@@ -219,11 +236,12 @@ func (m *model) add(last int64, commands []command, got []Appended) (stored int6
 			return last, fmt.Errorf("%s: queue offset %d, want %d", k, got[i].QueueOffset, want)
 		}
 		phy := got[i].PhyOffset
-		for _, body := range c.bodies {
-			m.queues[k] = append(m.queues[k], modelRecord{phy, body, c.tag, last})
+		size := 0
+		for n, body := range c.bodies {
+			m.queues[k] = append(m.queues[k], modelRecord{phy + int64(size), body, c.tag, c.keys, c.uniqKey(n), last})
 			one := c
-			one.bodies = [][]byte{body}
-			phy += int64(len(one.records()))
+			one.bodies = c.bodies[:n+1]
+			size = len(one.records())
 		}
 	}
 	return last, nil
@@ -256,6 +274,7 @@ func (m *model) check(t testing.TB, s *Store) {
 			}
 		}
 	}
+	m.checkKeys(t, s)
 }
 
 // split cuts a result into its records.
@@ -331,12 +350,14 @@ func writeSparse(path string, b []byte) error {
 	return nil
 }
 
-// contents is what log and queues of a closed store hold: file to bytes, trailing zeroes and
-// files without content left out (a prepared segment is no content).
+// contents is what log, queues and key index of a closed store hold: file to bytes, trailing
+// zeroes and files without content left out (a prepared segment is no content). Index files
+// are numbered: their names are times.
 func contents(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	for _, sub := range []string{commitLogDir, queueDir} {
+	indexFiles := 0
+	for _, sub := range []string{commitLogDir, queueDir, indexDir} {
 		err := filepath.WalkDir(filepath.Join(dir, sub), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
@@ -347,6 +368,10 @@ func contents(t testing.TB, dir string) map[string]string {
 			}
 			if b = bytes.TrimRight(b, "\x00"); len(b) > 0 {
 				rel, _ := filepath.Rel(dir, path)
+				if sub == indexDir {
+					rel = fmt.Sprintf("%s/%d", indexDir, indexFiles)
+					indexFiles++
+				}
 				files[rel] = string(b)
 			}
 			return nil
