@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"math"
 	"path/filepath"
 	"sync"
@@ -77,6 +78,15 @@ type Config struct {
 	// VerifyBytes is how much of the log below the recovery point Open verifies as well, in whole
 	// entries (64 MiB; negative: nothing). Above it everything is verified always.
 	VerifyBytes int64
+	// Snapshot returns the position of the newest snapshot whose log bytes are in this log, zero when there is none. It is asked
+	// when the recovery point or the journal is lost: what the snapshot covers is durable, and what is behind it comes again
+	// from the Raft log. nil: such a loss is ErrCorrupt.
+	Snapshot func() (Position, error)
+	// Fetch copies the log bytes [from, to) of a peer to w, in order. Open asks for it when it finds damage
+	// below the recovery point, and believes only what has the journal's checksum. nil: such damage is a DamageError.
+	Fetch func(from, to int64, w io.Writer) error
+	// QuarantineDir takes copies of what was damaged or given up (JournalDir/quarantine).
+	QuarantineDir string
 	// NoSpace is called on the writer's goroutine when the disk has no room for what it must write: true when room
 	// was made, and the write is worth another attempt.
 	NoSpace func() bool
@@ -98,6 +108,9 @@ func (c *Config) ensureDefaults() {
 	}
 	if c.VerifyBytes == 0 {
 		c.VerifyBytes = 64 << 20
+	}
+	if c.QuarantineDir == "" {
+		c.QuarantineDir = filepath.Join(c.JournalDir, "quarantine")
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
@@ -159,7 +172,9 @@ type Log struct {
 	log     *mappedfile.Queue
 	journal *journal
 
-	recovered tail // as Open found it
+	recovered tail     // as Open found it
+	remade    []Damage // segments that Open made again
+	suspectMu sync.Mutex
 
 	// The writer's.
 	queues             queueTable

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
 	"raftmq/commitlog/mappedfile"
 )
@@ -38,43 +37,83 @@ func (l *Log) open() error {
 	if err := cfg.FS.MkdirAll(cfg.JournalDir); err != nil {
 		return fmt.Errorf("commitlog: journal folder: %w", err)
 	}
-	var err error
-	l.log, err = mappedfile.Open(mappedfile.Options{
-		Dir: cfg.Dir, FileSize: cfg.SegmentSize, AllocateStep: min(cfg.AllocateStep, cfg.SegmentSize),
-		Random: true, Logger: l.logger, FS: cfg.FS,
-	})
-	if err != nil {
-		return fmt.Errorf("commitlog: %w", err)
-	}
-	records, err := mappedfile.Open(mappedfile.Options{
-		Dir: filepath.Join(cfg.JournalDir, "records"), FileSize: cfg.JournalFileSize, Random: true, Logger: l.logger, FS: cfg.FS,
-	})
-	if err != nil {
-		return fmt.Errorf("commitlog: %w", err)
-	}
-	l.journal = &journal{records}
-
-	p, err := l.loadPoint()
+	p, lost, err := l.loadPoint()
 	if err != nil {
 		return err
 	}
-	l.point.Point = p
-	if p.resetting {
+	var f Position
+	if lost != nil {
+		if f, err = l.floor(lost); err != nil {
+			return err
+		}
+		p = Point{LogEnd: f.LogEnd}
+	}
+	durable, durableRecords := p.LogEnd, p.JournalEnd
+	if p.LogEnd == p.Base || p.resetting {
+		durable, durableRecords = 0, 0 // nothing yet, or nothing any more
+	}
+	if err := l.openLog(durable); err != nil {
+		return err
+	}
+	// why is what makes the journal unfit.
+	why := l.openJournal(lost == nil, durableRecords)
+	if why != nil && !errors.Is(why, mappedfile.ErrLayout) {
+		return why
+	}
+	switch {
+	case p.resetting:
+		if why != nil {
+			if err := l.newJournal(); err != nil {
+				return err
+			}
+		}
 		l.logger.Warn("finishing a reset of the log that a crash interrupted", "base", p.Base)
 		if err := l.finishReset(p); err != nil {
 			return err
 		}
-		p = l.point.Point
+		p, why = l.point.Point, nil
+	case lost != nil && why == nil:
+		if p, why, err = l.derivePoint(f); err != nil {
+			return err
+		}
+		if why == nil {
+			l.logger.Warn("deriving the recovery point from journal and snapshot", "reason", lost, "snapshot-index", f.RaftIndex, "log-end", p.LogEnd)
+			if err := writePoint(cfg, p); err != nil {
+				return err
+			}
+		}
+	case why != nil:
+		why = fmt.Errorf("%w: journal: %w", ErrCorrupt, why)
 	}
-	if err := l.checkPoint(p); err != nil {
-		return err
+	for rebuilt := false; ; rebuilt = true {
+		if why == nil {
+			if why, err = l.checkPoint(p); err != nil {
+				return err
+			}
+		}
+		if why == nil {
+			break
+		}
+		if rebuilt {
+			return why
+		}
+		if lost == nil {
+			if f, err = l.floor(why); err != nil {
+				return err
+			}
+		}
+		if p, err = l.rebuildJournal(p, f, why); err != nil {
+			return err
+		}
+		why = nil
 	}
+	l.point.Point = p
 	t := tail{index: p.RaftIndex, term: p.RaftTerm, end: p.LogEnd, pos: p.JournalEnd}
-	end, why, err := l.walk(t)
+	end, whyEnd, err := l.walk(t)
 	if err != nil {
 		return err
 	}
-	if err := l.cut(p, end, why); err != nil {
+	if err := l.cut(p, end, whyEnd); err != nil {
 		return err
 	}
 	l.recovered = end
@@ -83,63 +122,119 @@ func (l *Log) open() error {
 	return l.restoreEmpty()
 }
 
-// loadPoint reads the recovery point. Without one the log must be empty: the first Open stores one
-// before anything else, so that a lost journal folder is never taken for a torn tail.
-func (l *Log) loadPoint() (Point, error) {
-	p, err := readPoint(&l.cfg)
-	if err == nil {
-		// A process that was killed between rename and sync left the name in the cache only.
-		return p, l.cfg.FS.SyncDir(l.cfg.JournalDir)
+// openLog opens the segments. Below end all of them must be there.
+func (l *Log) openLog(end int64) error {
+	missing, err := l.missingSegments(end)
+	if err != nil {
+		return err
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return p, err
-	}
-	if l.log.Files() > 0 || l.journal.Files() > 0 {
-		return Point{}, fmt.Errorf("%w: %s is missing, but %s has %d segments and the journal %d files", ErrCorrupt,
-			l.cfg.pointPath(), l.cfg.Dir, l.log.Files(), l.journal.Files())
-	}
-	return p, writePoint(&l.cfg, p)
-}
-
-// checkPoint checks that log and journal reach up to the recovery point, and verifies the entries
-// right below it.
-func (l *Log) checkPoint(p Point) error {
-	if l.log.Files() == 0 && p.LogEnd == p.Base {
-		// Nothing was written since the log was made or reset.
-		if err := l.log.Reset(p.Base); err != nil {
+	if len(missing) > 0 {
+		if l.cfg.Fetch == nil {
+			return &DamageError{Damages: missing}
+		}
+		if err := l.remakeSegments(missing); err != nil {
 			return err
 		}
 	}
-	if l.journal.MaxOffset() < p.JournalEnd {
-		return fmt.Errorf("%w: journal %s ends at %d, below the recovery point %d", ErrCorrupt,
-			l.journal.Path(p.JournalEnd), l.journal.MaxOffset(), p.JournalEnd)
+	l.log, err = mappedfile.Open(mappedfile.Options{
+		Dir: l.cfg.Dir, FileSize: l.cfg.SegmentSize, AllocateStep: min(l.cfg.AllocateStep, l.cfg.SegmentSize),
+		Random: true, Recover: true, DurableEnd: end, Logger: l.logger, FS: l.cfg.FS,
+	})
+	if err != nil {
+		return fmt.Errorf("commitlog: %w", err)
+	}
+	return nil
+}
+
+// openJournal opens the journal's files; known tells that end is their recovery point.
+func (l *Log) openJournal(known bool, end int64) error {
+	records, err := mappedfile.Open(mappedfile.Options{
+		Dir: l.recordsDir(), FileSize: l.cfg.JournalFileSize, Random: true, Recover: known, DurableEnd: end, Logger: l.logger, FS: l.cfg.FS,
+	})
+	if err != nil {
+		return fmt.Errorf("commitlog: %w", err)
+	}
+	l.journal = &journal{records}
+	return nil
+}
+
+// loadPoint reads the recovery point. lost tells why there is none, though there is a log: the first Open stores one
+// before anything else, so that a lost journal folder is never taken for a torn tail.
+func (l *Log) loadPoint() (p Point, lost, err error) {
+	p, err = readPoint(&l.cfg)
+	if err == nil {
+		// A process that was killed between rename and sync left the name in the cache only.
+		return p, nil, l.cfg.FS.SyncDir(l.cfg.JournalDir)
+	}
+	if errors.Is(err, ErrCorrupt) {
+		return p, err, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return p, nil, err
+	}
+	segments, err := l.count(l.cfg.Dir)
+	if err != nil {
+		return p, nil, err
+	}
+	records, err := l.count(l.recordsDir())
+	if err != nil {
+		return p, nil, err
+	}
+	if segments > 0 || records > 0 {
+		return p, fmt.Errorf("%w: %s is missing, but %s has %d segments and the journal %d files", ErrCorrupt,
+			l.cfg.pointPath(), l.cfg.Dir, segments, records), nil
+	}
+	return p, nil, writePoint(&l.cfg, p)
+}
+
+// count is how many entries a folder has that may be missing.
+func (l *Log) count(dir string) (int, error) {
+	entries, err := l.cfg.FS.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("commitlog: %w", err)
+	}
+	return len(entries), nil
+}
+
+// checkPoint checks that log and journal reach up to the recovery point, and verifies the entries
+// right below it. whyJournal is damage of the journal.
+func (l *Log) checkPoint(p Point) (whyJournal, err error) {
+	if l.log.Files() == 0 && p.LogEnd == p.Base {
+		// Nothing was written since the log was made or reset.
+		if err := l.log.Reset(p.Base); err != nil {
+			return nil, err
+		}
 	}
 	if l.log.MaxOffset() < p.LogEnd {
-		return fmt.Errorf("%w: log %s ends at %d, below the recovery point %d", ErrCorrupt,
-			l.log.Path(p.LogEnd), l.log.MaxOffset(), p.LogEnd)
+		d := l.damage(l.log.MaxOffset(), p.LogEnd, 0, fmt.Errorf("%w: the log ends at %d, below the recovery point %d", mappedfile.ErrLayout, l.log.MaxOffset(), p.LogEnd))
+		return nil, &DamageError{Damages: []Damage{d}}
 	}
-	if l.log.MinOffset() > p.LogEnd || l.journal.MinOffset() > p.JournalEnd {
-		return fmt.Errorf("%w: log begins at %d and journal at %d, above the recovery point %d, %d", ErrCorrupt,
-			l.log.MinOffset(), l.journal.MinOffset(), p.LogEnd, p.JournalEnd)
+	if l.log.MinOffset() > p.LogEnd {
+		return nil, fmt.Errorf("%w: log begins at %d, above the recovery point %d", ErrCorrupt, l.log.MinOffset(), p.LogEnd)
+	}
+	if l.journal.MaxOffset() < p.JournalEnd || l.journal.MinOffset() > p.JournalEnd {
+		return fmt.Errorf("%w: journal %s has [%d, %d), the recovery point is %d", ErrCorrupt,
+			l.journal.Path(p.JournalEnd), l.journal.MinOffset(), l.journal.MaxOffset(), p.JournalEnd), nil
 	}
 	if l.log.Files() > 0 && p.Base > l.log.MinOffset() {
 		if err := l.log.SetMinOffset(p.Base); err != nil {
-			return fmt.Errorf("%w: recovery point: %w", ErrCorrupt, err)
+			return nil, fmt.Errorf("%w: recovery point: %w", ErrCorrupt, err)
 		}
 	}
-	if l.cfg.VerifyBytes < 0 || p.JournalEnd == l.journal.MinOffset() {
-		return nil
+	if p.JournalEnd == l.journal.MinOffset() {
+		return nil, nil
 	}
 	last := p.JournalEnd - journalRecordSize
 	r, err := l.journal.read(last)
+	if err == nil && (r.end != p.LogEnd || r.index > p.RaftIndex) {
+		err = fmt.Errorf("%w: ends at %d, index %d; the recovery point has %d, index %d", errJournalRecord,
+			r.end, r.index, p.LogEnd, p.RaftIndex)
+	}
 	if err != nil {
-		return l.journal.corrupt(last, err)
+		err = l.journal.corrupt(last, err)
+		return asDamage(err), notDamage(err)
 	}
-	if r.end != p.LogEnd || r.index > p.RaftIndex {
-		return l.journal.corrupt(last, fmt.Errorf("%w: ends at %d, index %d; the recovery point has %d, index %d", errJournalRecord,
-			r.end, r.index, p.LogEnd, p.RaftIndex))
-	}
-	return l.verify(p.LogEnd-l.cfg.VerifyBytes, p.JournalEnd)
+	return l.checkLog(p)
 }
 
 // walk verifies journal records and their bytes from t on, as far as they go. why tells what was
@@ -198,44 +293,16 @@ func (l *Log) cut(p Point, end tail, why error) error {
 }
 
 // Verify checks every journal record whose entry lies at or above from, up to the end of what is
-// published, and the bytes they name, against their checksums. ErrCorrupt names file and offset.
-// It reads everything; for scrubbing.
+// published, and the bytes they name, against their checksums. It reads everything; for scrubbing. A DamageError names all
+// damaged ranges, which the next Open looks at again.
 func (l *Log) Verify(from int64) error {
 	l.published.Lock()
 	end := l.published.pos
 	l.published.Unlock()
-	return l.verify(from, end)
-}
-
-// verify checks the entries that end behind from and whose records are below the journal position end.
-func (l *Log) verify(from, end int64) error {
-	pos, err := l.journal.search(end, func(r *journalRecord) bool { return r.end > from })
-	if err != nil {
-		return err
+	damages, why, err := l.scan(from, end, 0)
+	if len(damages) > 0 {
+		l.Suspect(damages...)
+		return errors.Join(&DamageError{Damages: damages}, why, err)
 	}
-	var before tail
-	for ; pos < end; pos += journalRecordSize {
-		r, err := l.journal.read(pos)
-		if errors.Is(err, mappedfile.ErrOutOfRange) && pos < l.journal.MinOffset() {
-			before = tail{} // deleted meanwhile
-			continue
-		}
-		if err == nil && before.pos != 0 {
-			err = r.follows(before)
-		}
-		if err != nil {
-			return l.journal.corrupt(pos, err)
-		}
-		if err := l.checkBytes(&r); err != nil {
-			switch {
-			case errors.Is(err, mappedfile.ErrOutOfRange) && r.start < l.log.MinOffset(): // deleted
-			case isDamage(err):
-				return fmt.Errorf("%w: log %s offset %d: %w", ErrCorrupt, l.log.Path(r.start), r.start%l.cfg.SegmentSize, err)
-			default:
-				return fmt.Errorf("commitlog: log %s: %w", l.log.Path(r.start), err)
-			}
-		}
-		before = tail{index: r.index, term: r.term, end: r.end, pos: pos + journalRecordSize}
-	}
-	return nil
+	return errors.Join(why, err)
 }
