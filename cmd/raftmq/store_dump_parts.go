@@ -86,6 +86,9 @@ func (d *dumper) index() error {
 	}
 	n := int64(0)
 	for i := range files {
+		if d.limit > 0 && n >= d.limit {
+			break
+		}
 		f := &files[i]
 		if d.asJSON {
 			err = d.enc.Encode(indexFileLine{f.Path, f.Size, f.Slots, f.MaxEntries, f.BeginTimestamp, f.EndTimestamp, f.BeginPhyOffset, f.EndPhyOffset,
@@ -134,14 +137,15 @@ func (d *dumper) checkpoint() error {
 	if err != nil {
 		return err
 	}
-	log, queues := d.s.Points()
+	log, queues, index := d.s.Points()
 	if d.asJSON {
 		return d.enc.Encode(struct {
 			Checkpoint    *inspect.Checkpoint    `json:"checkpoint"`
 			RecoveryPoint *inspect.RecoveryPoint `json:"recoveryPoint,omitempty"`
 			QueuePoint    *inspect.QueuePoint    `json:"queuePoint,omitempty"`
+			IndexPoint    *inspect.IndexPoint    `json:"indexPoint,omitempty"`
 			Abort         bool                   `json:"abort"`
-		}{c, log, queues, d.s.Abort})
+		}{c, log, queues, index, d.s.Abort})
 	}
 	if c == nil {
 		fmt.Fprintln(d.out, "there is no checkpoint")
@@ -167,7 +171,12 @@ func (d *dumper) checkpoint() error {
 		}
 	}
 	if queues != nil {
-		return d.row("queues durable up to", queues.PhysicalOffset, fmt.Sprintf("%d units in %d queues", queues.Units, queues.Queues))
+		if err := d.row("queues durable up to", queues.PhysicalOffset, fmt.Sprintf("%d units in %d queues", queues.Units, queues.Queues)); err != nil {
+			return err
+		}
+	}
+	if index != nil {
+		return d.row("index durable up to", index.PhysicalOffset, fmt.Sprintf("%d files", index.Files))
 	}
 	return nil
 }

@@ -68,6 +68,7 @@ const (
 	KindJournalEnd      Kind = "journal-end"    // log bytes that no journal record names, or the reverse
 	KindRecoveryPoint   Kind = "recovery-point" // damaged, or ahead of log or journal
 	KindQueuePoint      Kind = "queue-point"    // the same for the queues' point
+	KindIndexPoint      Kind = "index-point"    // the same for the key index's point
 	KindInstalling      Kind = "installing"     // an installation of the log was interrupted
 	KindTornTail        Kind = "torn-tail"      // what the next start cuts off, nothing acknowledged is in it
 )

@@ -110,18 +110,19 @@ func FuzzJournalRecord(f *testing.F) {
 
 func FuzzPoints(f *testing.F) {
 	dir := closedStore(f, 3)
-	for _, name := range []string{recoveryPointName, queuePointName} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			f.Fatal(err)
+	for _, name := range []string{recoveryPointName, queuePointName, indexPointName + ".0", indexPointName + ".1"} {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+			f.Add(b)
 		}
-		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := decodePoint(b); err == nil && (p.base < 0 || p.logEnd < p.base) {
 			t.Fatalf("%+v", p)
 		}
 		decodeQueuePoint(b)
+		if p, err := decodeIndexPoint(b); err == nil && len(p.files)*indexPointFile > len(b) {
+			t.Fatalf("%d files in %d bytes", len(p.files), len(b))
+		}
 	})
 }
 

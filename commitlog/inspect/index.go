@@ -73,6 +73,7 @@ type IndexFile struct {
 	MaxEntries int64 // entry 0 included; 0 without Slots
 
 	path string
+	open bool // more may be in it than header and slots say
 }
 
 // entryAt is where entry i is.
@@ -140,10 +141,13 @@ func (s *Store) readIndexHeader(f *IndexFile) error {
 	return nil
 }
 
-// sizeIndex finds out the slot count, which no file tells: given, RocketMQ's default, or the one with which
+// sizeIndex finds out the slot count, which no index file tells: given, that of RaftMQ's point, RocketMQ's default, or the one with which
 // header, first and last entry and the last entry's slot agree. All files of a store have the same.
 func (s *Store) sizeIndex(files []IndexFile) {
 	slots := int64(s.opts.IndexSlots)
+	if p := s.points.indexPoint; p != nil && slots == 0 {
+		slots = p.slots
+	}
 	for i := 0; i < len(files) && slots == 0; i++ {
 		f := &files[i]
 		if f.Size == indexHeaderSize+defaultSlots*slotSize+defaultIndexMax*entrySize {

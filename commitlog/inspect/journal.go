@@ -167,6 +167,8 @@ type pointErrors struct {
 	queues      error
 	queuePoint  queuePoint
 	queuePoints bool
+	index       error
+	indexPoint  *indexPoint
 }
 
 func (s *Store) readPoints() {
@@ -188,12 +190,13 @@ func (s *Store) readPoints() {
 	if s.points.queues == nil {
 		s.points.queuePoint, s.points.queuePoints = decodeQueuePoint(b)
 	}
+	s.points.indexPoint, s.points.index = readIndexPoint(s.Dir)
 }
 
 // Points is what RaftMQ's point files say; nil where there is none, or none that verifies.
-func (s *Store) Points() (log *RecoveryPoint, queues *QueuePoint) {
+func (s *Store) Points() (log *RecoveryPoint, queues *QueuePoint, index *IndexPoint) {
 	if s.Format != RaftMQ {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if p := s.point; s.points.recovery == nil {
 		log = &RecoveryPoint{p.raftIndex, p.raftTerm, p.logEnd, p.journalEnd, p.base, p.resetting}
@@ -201,7 +204,10 @@ func (s *Store) Points() (log *RecoveryPoint, queues *QueuePoint) {
 	if p := s.points.queuePoint; s.points.queuePoints {
 		queues = &QueuePoint{p.phyOffset, p.units, p.queues}
 	}
-	return log, queues
+	if p := s.points.indexPoint; p != nil {
+		index = &IndexPoint{PhysicalOffset: p.phyOffset, Slots: p.slots, MaxEntries: p.entries, Files: len(p.files)}
+	}
+	return log, queues, index
 }
 
 // RecoveryPoint is RaftMQ's: everything up to RaftIndex is durable in log and journal.
@@ -219,6 +225,14 @@ type QueuePoint struct {
 	PhysicalOffset int64 `json:"physicalOffset"`
 	Units          int64 `json:"units"`
 	Queues         int64 `json:"queues"`
+}
+
+// IndexPoint is that of RaftMQ's key index: the keys of records below PhysicalOffset are durable in it.
+type IndexPoint struct {
+	PhysicalOffset int64 `json:"physicalOffset"`
+	Slots          int64 `json:"slots"`
+	MaxEntries     int64 `json:"maxEntries"`
+	Files          int   `json:"files"`
 }
 
 // journalFile is one file of the journal.

@@ -26,7 +26,7 @@ var testHost = netip.MustParseAddrPort("127.0.0.1:10911")
 // writeStore appends entries to a new store of RaftMQ, of several queues, with tags, keys, delay and transactions.
 func writeStore(t testing.TB, dir string, entries int) *store.Store {
 	t.Helper()
-	s, err := store.Open(store.Config{Dir: dir, SegmentSize: raftSegment, QueueFileSize: raftQueueFile,
+	s, err := store.Open(store.Config{Dir: dir, SegmentSize: raftSegment, QueueFileSize: raftQueueFile, MessageIndexEnable: true, MaxHashSlotNum: 50, MaxIndexNum: 100,
 		OnFatal: func(err error) { t.Errorf("fatal: %v", err) }})
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,10 @@ func TestRaftMQClean(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	log, queues := s.Points()
+	log, queues, index := s.Points()
+	if index == nil || index.PhysicalOffset != sum.LogEnd || index.Slots != 50 || sum.IndexEntries != 2*sum.Records {
+		t.Errorf("index point %+v; %+v", index, sum)
+	}
 	if log == nil || queues == nil || log.RaftIndex != testEntries || log.LogEnd != sum.LogEnd || queues.PhysicalOffset != sum.LogEnd || queues.Units != sum.Units {
 		t.Errorf("points %+v, %+v; %+v", log, queues, sum)
 	}
@@ -285,6 +288,35 @@ func TestRaftMQDamage(t *testing.T) {
 			}
 			return []place{{KindUnitMissing, "consumequeue/SCHEDULE_TOPIC_XXXX/2/00000000000000000000", 0}}
 		}},
+		{"index entry", func(t *testing.T, dir string, got []Record, journal []JournalRecord) []place {
+			file := firstIndexFile(t, dir)
+			flip(t, filepath.Join(dir, file), 40+4*50+20*5+11)
+			return []place{{KindIndexNowhere, file, 40 + 4*50 + 20*5}, {KindIndexMissing, file, 40 + 4*50 + 20*6}}
+		}},
+		{"index file lost", func(t *testing.T, dir string, got []Record, journal []JournalRecord) []place {
+			files, err := open(t, dir).IndexFiles()
+			if err != nil || len(files) < 3 {
+				t.Fatalf("%d files, %v", len(files), err)
+			}
+			if err := os.Remove(filepath.Join(dir, files[0].Path)); err != nil {
+				t.Fatal(err)
+			}
+			return []place{{KindIndexMissing, files[1].Path, files[1].entryAt(1)}}
+		}},
+		{"index lost", func(t *testing.T, dir string, got []Record, journal []JournalRecord) []place {
+			if err := os.RemoveAll(filepath.Join(dir, "index")); err != nil {
+				t.Fatal(err)
+			}
+			return []place{{KindIndexMissing, "index", 0}}
+		}},
+		{"both files of the index point", func(t *testing.T, dir string, got []Record, journal []JournalRecord) []place {
+			for _, name := range []string{"indexpoint.0", "indexpoint.1"} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte("no point"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return []place{{KindIndexPoint, "indexpoint.0", 0}}
+		}},
 	}
 	pristine := closedStore(t, testEntries)
 	s := open(t, pristine)
@@ -298,6 +330,33 @@ func TestRaftMQDamage(t *testing.T) {
 			found, _ := verify(t, dir)
 			expectMerged(t, found, want)
 		})
+	}
+}
+
+func firstIndexFile(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := open(t, dir).IndexFiles()
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	return files[0].Path
+}
+
+// TestRaftMQIndexBehind: what the index point does not vouch for yet is told and not judged.
+func TestRaftMQIndexBehind(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	s := writeStore(t, dir, 50)
+	if err := s.FlushAll(); err != nil {
+		t.Fatal(err)
+	}
+	appendEntries(t, s, 51, 50)
+	crashed := filepath.Join(t.TempDir(), "store")
+	copyDir(t, dir, crashed)
+	found, sum := verify(t, crashed)
+	expect(t, found)
+	_, _, point := open(t, crashed).Points()
+	if point == nil || point.PhysicalOffset >= sum.LogEnd || sum.ByKind[KindIndexPoint] != 1 {
+		t.Errorf("point %+v, %+v", point, sum)
 	}
 }
 

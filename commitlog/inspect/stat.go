@@ -28,6 +28,7 @@ type Stat struct {
 	Journal    *JournalStat   `json:"journal,omitempty"`
 	Recovery   *RecoveryPoint `json:"recoveryPoint,omitempty"`
 	QueuePoint *QueuePoint    `json:"queuePoint,omitempty"`
+	IndexPoint *IndexPoint    `json:"indexPoint,omitempty"`
 	Config     []string       `json:"config,omitempty"`
 }
 
@@ -247,7 +248,7 @@ func (s *Store) statSmall(st *Stat) error {
 	if st.Checkpoint, err = s.Checkpoint(); err != nil {
 		return err
 	}
-	st.Recovery, st.QueuePoint = s.Points()
+	st.Recovery, st.QueuePoint, st.IndexPoint = s.Points()
 	config, err := s.Config(true)
 	if err != nil {
 		return err

@@ -88,6 +88,7 @@ func (v *verifier) run() error {
 		return err
 	}
 	v.checkPoints()
+	v.checkIndexPoint()
 	if err := v.checkCheckpoint(); err != nil {
 		return err
 	}
@@ -314,9 +315,17 @@ func (v *verifier) checkPoints() {
 		v.r.add(Finding{Kind: KindQueuePoint, File: queuePointName, Detail: err.Error()})
 	case !s.points.queuePoints:
 		v.r.add(Finding{Kind: KindQueuePoint, File: queuePointName, Detail: "neither of its two slots verifies; the next start builds all queues again"})
-	case s.points.queuePoint.phyOffset > v.summary.LogEnd:
+	case s.points.queuePoint.phyOffset > v.summary.LogEnd && !v.damaged.has(s.points.queuePoint.phyOffset-1):
 		v.r.add(Finding{Kind: KindQueuePoint, File: queuePointName, Offset: 16, PhyOffset: s.points.queuePoint.phyOffset,
 			Detail: fmt.Sprintf("it says that the queues are complete up to %d, the log ends at %d", s.points.queuePoint.phyOffset, v.summary.LogEnd)})
+	}
+}
+
+// checkIndexPoint compares the index's point with the log.
+func (v *verifier) checkIndexPoint() {
+	if p := v.s.points.indexPoint; p != nil && p.phyOffset > v.summary.LogEnd && !v.damaged.has(p.phyOffset-1) {
+		v.r.add(Finding{Kind: KindIndexPoint, File: fmt.Sprintf("%s.%d", indexPointName, p.sequence%2), Offset: 16, PhyOffset: p.phyOffset,
+			Detail: fmt.Sprintf("it says that the index is complete up to %d, the log ends at %d", p.phyOffset, v.summary.LogEnd)})
 	}
 }
 

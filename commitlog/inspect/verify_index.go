@@ -21,6 +21,7 @@ const lookahead = 64
 type indexCheck struct {
 	v     *verifier
 	on    bool
+	bound int64 // entries of records behind it are not judged: nothing vouches for them yet
 	files []IndexFile
 
 	i     int // file
@@ -51,7 +52,7 @@ func (e *placedEntry) finding(kind Kind, detail string) Finding {
 }
 
 func newIndexCheck(v *verifier) (*indexCheck, error) {
-	x := &indexCheck{v: v}
+	x := &indexCheck{v: v, bound: v.bound}
 	if v.s.opts.NoIndex {
 		return x, nil
 	}
@@ -60,6 +61,12 @@ func newIndexCheck(v *verifier) (*indexCheck, error) {
 		return nil, err
 	}
 	v.summary.IndexFiles = len(files)
+	if v.s.Format == RaftMQ {
+		if files = x.vouched(files); files == nil {
+			return x, nil
+		}
+	}
+	x.on = true
 	for _, f := range files {
 		v.s.total += min(f.Size, indexHeaderSize+f.Slots*slotSize+(f.entries()+1)*entrySize)
 		if f.Slots == 0 && f.entries() > 0 {
@@ -69,8 +76,45 @@ func newIndexCheck(v *verifier) (*indexCheck, error) {
 			x.files = append(x.files, f)
 		}
 	}
-	x.on = true
 	return x, nil
+}
+
+// vouched returns the files that RaftMQ's recovery point speaks of, as far as it does; nil when there is no point. What
+// is behind it was put since, and the next start makes it again from the log.
+func (x *indexCheck) vouched(files []IndexFile) []IndexFile {
+	v := x.v
+	p := v.s.points.indexPoint
+	if p == nil {
+		f := Finding{Kind: KindIndexPoint, File: indexPointName + ".0", Detail: v.s.points.index.Error() + "; the next start builds the index again"}
+		switch {
+		case !errors.Is(v.s.points.index, fs.ErrNotExist):
+			f.Notice = v.s.InUse.Running // it may just be written
+		case len(files) > 0:
+			f.Notice, f.Detail = true, "there is none; the next start builds the index again"
+		default:
+			f.Kind, f.Notice, f.File, f.Detail = KindIndexMissing, true, indexDir, "the node keeps no key index"
+		}
+		v.r.add(f)
+		return nil
+	}
+	x.bound = min(x.bound, p.phyOffset)
+	kept := make([]IndexFile, 0, len(p.files)) // not nil
+	for i, w := range p.files {
+		at := slices.IndexFunc(files, func(f IndexFile) bool { return indexFileName(f.Path) == w.name })
+		if at < 0 {
+			continue // its entries will be missed
+		}
+		f := files[at]
+		if last := i == len(p.files)-1; last && f.IndexCount != w.header.IndexCount {
+			if f.IndexCount < w.header.IndexCount && !v.s.InUse.Running {
+				v.r.add(Finding{Kind: KindIndexHeader, File: f.Path, Offset: 36, Length: 4,
+					Detail: fmt.Sprintf("it counts %d, the index point %d", f.IndexCount, w.header.IndexCount)})
+			}
+			f.IndexHeader, f.open = w.header, true
+		}
+		kept = append(kept, f)
+	}
+	return kept
 }
 
 func (x *indexCheck) close() {
@@ -112,7 +156,7 @@ func (x *indexCheck) keys(rec record.View) []int32 {
 
 // record compares the entries of one record.
 func (x *indexCheck) record(rec record.View, phy int64) error {
-	if !x.on {
+	if !x.on || phy >= x.bound {
 		return nil
 	}
 	want := x.keys(rec)
@@ -272,7 +316,7 @@ func (x *indexCheck) stray() error {
 	v := x.v
 	switch phy := e.PhyOffset; {
 	case e.IndexEntry == IndexEntry{}:
-	case v.damaged.has(phy) || phy >= v.bound:
+	case v.damaged.has(phy) || phy >= x.bound:
 		return nil
 	case phy >= 0 && phy < v.summary.LogMin:
 		v.summary.Expired++
@@ -384,7 +428,7 @@ func (x *indexCheck) finish() error {
 			break
 		}
 		if e := &x.look[0]; e.PhyOffset >= x.v.summary.LogEnd && !x.v.damaged.has(e.PhyOffset) {
-			if e.PhyOffset < x.v.bound {
+			if e.PhyOffset < x.bound {
 				x.report(e.finding(KindIndexBehindLog, fmt.Sprintf("it points to %d, the log ends at %d", e.PhyOffset, x.v.summary.LogEnd)))
 			}
 			x.pop()
@@ -396,9 +440,12 @@ func (x *indexCheck) finish() error {
 	}
 	x.run.flush(x.v.r)
 	if len(x.files) == 0 && x.count > 0 && x.v.summary.IndexFiles == 0 {
-		// A node without the folder never had an index.
-		x.v.r.add(Finding{Kind: KindIndexMissing, Notice: x.v.s.Format == RaftMQ && !exists(x.v.s.Dir, indexDir), File: indexDir, Count: x.count, PhyOffset: x.first,
+		x.v.r.add(Finding{Kind: KindIndexMissing, File: indexDir, Count: x.count, PhyOffset: x.first,
 			Detail: fmt.Sprintf("there are no index files, and %d records with keys, the first at %d", x.count, x.first)})
+	}
+	if p := x.v.s.points.indexPoint; p != nil && p.phyOffset < x.v.summary.LogEnd && !x.v.s.InUse.Running {
+		x.v.r.add(Finding{Kind: KindIndexPoint, Notice: true, File: fmt.Sprintf("%s.%d", indexPointName, p.sequence%2), Offset: 16, PhyOffset: p.phyOffset,
+			Detail: fmt.Sprintf("the index is complete up to %d, the log ends at %d; the next start goes on from there", p.phyOffset, x.v.summary.LogEnd)})
 	}
 	return nil
 }
@@ -454,8 +501,8 @@ func (c *chainCheck) header(offset int64, detail string) {
 // finish compares slots and header behind the last entry.
 func (c *chainCheck) finish(w *window) error {
 	f := c.f
-	if c.x.v.s.InUse.Running && c.x.i == len(c.x.files)-1 {
-		return nil // it is being written
+	if f.open || c.x.v.s.InUse.Running && c.x.i == len(c.x.files)-1 {
+		return nil // slots and header are being written, or are made again at the next start
 	}
 	switch {
 	case f.IndexCount < 0 || f.entries() >= f.MaxEntries || c.entries < f.entries():
