@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"raftmq/fsm/metadata"
 	"raftmq/transport"
 	"raftmq/transport/remoting"
 )
@@ -117,6 +118,11 @@ func (b *Broker) runtimeInfo(r transport.Responder, _ *remoting.Command) {
 		"remainHowManyDataToFlush": strconv.FormatInt(st.MaxOffset-st.FlushedTo, 10) + " B",
 
 		"heldWrites": strconv.FormatInt(b.held.pending.Load(), 10), "parkedPulls": strconv.FormatInt(b.polls.parked.Load(), 10),
+	}
+	for level := range b.maxDelayLevel() {
+		if end := b.cfg.Store.MaxOffset(metadata.ScheduleTopic, level); end > 0 {
+			table[fmt.Sprintf("scheduleMessageOffset_%d", level+1)] = fmt.Sprintf("%d,%d", b.cfg.Tables.DelayProgress(int(level+1)), end)
+		}
 	}
 	for _, key := range zeroRuntimeKeys {
 		table[key] = "0"

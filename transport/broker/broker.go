@@ -1,10 +1,10 @@
 // Package broker holds the broker's request processors, one file per request family: send,
-// pull and its hold list, consumer offsets, queue offsets, heartbeats and membership, queue
-// locks, topic, group and status administration.
+// send-back, ends of transactions, pull and its hold list, consumer offsets, queue offsets, heartbeats and
+// membership, queue locks, topic, group and status administration.
 //
 // It turns requests into commands for Raft and reads what has been applied; it never writes
-// the store or the tables itself. Delayed messages, transactions, send-backs and key queries are not
-// served yet.
+// the store or the tables itself. What waits for its time or its outcome is stored here and moved on by
+// fsm/delay and fsm/transaction.
 //
 // Invariants: a write is answered only by a leader that has applied its barrier, after Apply
 // (Quorum-Durable); what goes into a record is stamped here or by the proposer, never by Apply
@@ -121,6 +121,7 @@ func (b *Broker) Register(s *transport.Server) {
 	s.Handle(remoting.RequestSearchOffsetByTimestamp, b.leaderOnly(refuseUnavailable, b.searchOffset))
 	s.Handle(remoting.RequestViewMessageByID, b.viewMessage)
 	s.Handle(remoting.RequestConsumerSendMsgBack, b.leaderOnly(closeConnection, b.sendBack))
+	s.Handle(remoting.RequestEndTransaction, b.leaderOnly(refuseUnavailable, b.endTransaction))
 	s.Handle(remoting.RequestHeartBeat, b.heartbeat)
 	s.Handle(remoting.RequestUnregisterClient, b.unregister)
 	s.Handle(remoting.RequestCheckClientConfig, b.checkClientConfig)

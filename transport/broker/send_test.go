@@ -312,13 +312,13 @@ func TestRetryAndDeadLetter(t *testing.T) {
 	}
 }
 
-func TestNotYetSupported(t *testing.T) {
+func TestTransactionTypes(t *testing.T) {
 	n := newNode(t)
 	n.putTopic("T", 1)
 	c := n.dial()
 	for name, f := range map[string]func() *remoting.Command{
-		"prepared":    func() *remoting.Command { return c.send("T", 0, "", []byte("x"), "sysFlag", "4") },
-		"rollback":    func() *remoting.Command { return c.send("T", 0, "", []byte("x"), "sysFlag", "12") },
+		"prepared": func() *remoting.Command { return c.send("T", 0, "", []byte("x"), "sysFlag", "4") },
+		"rollback": func() *remoting.Command { return c.send("T", 0, "", []byte("x"), "sysFlag", "12") },
 	} {
 		if resp := f(); resp.Code != remoting.ResponseMessageIllegal || resp.Remark == "" {
 			t.Errorf("%s: %d %q", name, resp.Code, resp.Remark)
@@ -326,9 +326,6 @@ func TestNotYetSupported(t *testing.T) {
 	}
 	if n.store.MaxOffset("T", 0) != 0 {
 		t.Error("something was stored")
-	}
-	for _, code := range []int32{remoting.RequestConsumerSendMsgBack, remoting.RequestEndTransaction} {
-		want(t, c.call(code, nil), remoting.ResponseRequestCodeNotSupported)
 	}
 }
 

@@ -164,7 +164,9 @@ func TestSendBackElsewhere(t *testing.T) {
 	follower := newNode(t, func(o *nodeOptions) {
 		o.follower = true
 		o.config = func(c *Config) {
-			c.Forward = func(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error) { return target.Load().Invoke(ctx, cmd) }
+			c.Forward = func(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error) {
+				return target.Load().Invoke(ctx, cmd)
+			}
 		}
 	})
 	source := phyOffset(t, leader.dial().send("T", 0, "", []byte("x")))

@@ -33,6 +33,8 @@ func headerFor(code int32) header {
 		return new(SendBackHeader)
 	case RequestEndTransaction:
 		return new(EndTransactionHeader)
+	case RequestCheckTransactionState:
+		return new(CheckTransactionHeader)
 	case RequestUnregisterClient:
 		return new(UnregisterClientHeader)
 	case RequestGetConsumerListByGroup, RequestNotifyConsumerIDsChanged:
@@ -85,7 +87,7 @@ func TestGoldenRequestHeaders(t *testing.T) {
 			t.Errorf("%s %s: %v\n got %+v\nwant %+v", k.File, k.Name, err, second, h)
 		}
 	}
-	for _, code := range []int32{12, 14, 15, 17, 29, 30, 31, 32, 33, 35, 36, 37, 38, 40, 105, 215, 216} {
+	for _, code := range []int32{12, 14, 15, 17, 29, 30, 31, 32, 33, 35, 36, 37, 38, 39, 40, 105, 215, 216} {
 		if seen[code] == 0 {
 			t.Errorf("no captured request of code %d", code)
 		}
