@@ -20,6 +20,7 @@ import (
 	"raftmq/fsm/delay"
 	"raftmq/fsm/metadata"
 	"raftmq/fsm/raftnode"
+	"raftmq/fsm/transaction"
 	"raftmq/membership"
 	"raftmq/membership/group"
 	"raftmq/transport"
@@ -52,6 +53,8 @@ type brokerGroup struct {
 	server *transport.Server
 	peers  *client.Cluster // connections to other nodes' client ports
 	delay  *delay.Deliverer
+
+	transactions *transaction.Service
 
 	caught      atomic.Bool
 	gossipAddr  func(nodeID string) string // client address by gossip, for nodes that the tables don't know yet
@@ -145,12 +148,16 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	g.broker, err = broker.New(broker.Config{Raft: g.raft, Store: g.store, Tables: g.tables, Groups: g.groups,
 		ClusterName: cfg.ClusterName, BrokerName: cfg.BrokerName, StoreHost: storeHost,
 		LeaderAddr: g.leaderAddr, Forward: g.forward, BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
-		HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(), Logger: d.Logger})
+		HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(),
+		TransactionUnknown: func(half int64) { g.transactions.Unknown(half) }, Logger: d.Logger})
 	if err != nil {
 		return nil, err
 	}
 	g.delay = delay.New(delay.Config{Store: g.store, Tables: g.tables, Levels: cfg.delayLevels(), Logger: d.Logger,
 		Propose: func(p delay.Proposal) error { return g.raft.Propose(p) }})
+	g.transactions = transaction.New(transaction.Config{Store: g.store, Tables: g.tables, Checker: g.broker,
+		Propose: func(p transaction.Proposal) error { return g.raft.Propose(p) },
+		Timeout: cfg.TransactionTimeout, Interval: cfg.TransactionCheckInterval, MaxCheck: cfg.TransactionCheckMax, Logger: d.Logger})
 	g.server = transport.NewServer(transport.Config{Logger: d.Logger.Named("transport")})
 	g.broker.Register(g.server)
 	return g, nil
@@ -477,5 +484,8 @@ func (v voters) CaughtUp(ctx context.Context, m membership.Member) (bool, error)
 
 // lead runs what only a leader does, until ctx ends with the leadership.
 func (g *brokerGroup) lead(ctx context.Context) {
-	g.delay.Run(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { g.delay.Run(ctx) })
+	wg.Go(func() { g.transactions.Run(ctx) })
+	wg.Wait()
 }
