@@ -37,6 +37,7 @@ func (s *Store) Restore(p Position) error {
 	}
 	// Queues whose messages are all gone go on where they were (F09).
 	s.tails.restore(p.QueueOffsets)
+	s.cleaner.kick() // a trim that was not carried out
 	return nil
 }
 
@@ -45,6 +46,7 @@ func (s *Store) BeginEntry(raftIndex, raftTerm uint64) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
+	s.beginBatch()
 	return s.log.BeginEntry(raftIndex, raftTerm)
 }
 
@@ -61,12 +63,16 @@ func (s *Store) Append(topic []byte, queueID int32, records []byte, n int) (Appe
 	if err != nil {
 		return a, err
 	}
+	// Dispatch has been past what a replay brings again, and never past what is new.
+	replayed := a.PhyOffset < s.DispatchedTo()
 	// Prepared and rollback types have no place in a queue.
 	if record.AssignsQueueOffset(record.View(records).SysFlag()) {
-		s.tails.append(topic, queueID, a.QueueOffset, n)
+		s.tails.append(topic, queueID, a.QueueOffset, n, replayed)
 	}
-	s.putMessages.Add(uint64(n))
-	s.putBytes.Add(uint64(len(records)))
+	if !replayed {
+		s.putMessages.Add(uint64(n))
+		s.putBytes.Add(uint64(len(records)))
+	}
 	return a, nil
 }
 
@@ -81,6 +87,7 @@ func (s *Store) Publish() {
 	s.dispatcher.Load().Wake()
 	s.index.wake()
 	s.flush.wake()
+	s.endBatch()
 }
 
 // Position returns the current replicated position (for a snapshot). FSM goroutine only.

@@ -54,6 +54,24 @@ type Config struct {
 	MessageIndexEnable          bool
 	MaxHashSlotNum, MaxIndexNum int
 
+	// DiskWarningRatio is the percentage of a partition in use above which the disk counts as full and no
+	// messages are taken (diskSpaceWarningLevelRatio, 90); MinFreeBytes the least usable space on top of it (0: none).
+	DiskWarningRatio int
+	MinFreeBytes     int64
+	// ReserveBytes is a file of blocks put by for messages that were accepted before the disk was found to be full
+	// (0: none). As long as it cannot be made the disk counts as full.
+	ReserveBytes int64
+	// SpaceInterval is how often the disk is looked at (1 s), with Disk (StatDisk).
+	SpaceInterval time.Duration
+	Disk          func(path string) Disk
+	// PageCacheBusyTimeout is how long one Apply batch may take before messages are refused as
+	// OS_PAGECACHE_BUSY (osPageCacheBusyTimeOutMills, 1 s).
+	PageCacheBusyTimeout time.Duration
+	// PinTimeout is how long a reader of old segments may stand still before they are removed all the
+	// same (destroyMapedFileIntervalForcibly, 120 s).
+	PinTimeout time.Duration
+	Now        func() time.Time // (time.Now)
+
 	// FS holds log, journal and queue files (the operating system's); tests replace it.
 	FS mappedfile.FS
 }
@@ -90,6 +108,24 @@ func (c *Config) fillIn() {
 	if c.PointBytes == 0 {
 		c.PointBytes = 64 << 20
 	}
+	if c.DiskWarningRatio == 0 {
+		c.DiskWarningRatio = 90
+	}
+	if c.SpaceInterval == 0 {
+		c.SpaceInterval = time.Second
+	}
+	if c.Disk == nil {
+		c.Disk = StatDisk
+	}
+	if c.PageCacheBusyTimeout == 0 {
+		c.PageCacheBusyTimeout = time.Second
+	}
+	if c.PinTimeout == 0 {
+		c.PinTimeout = 2 * time.Minute
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 }
 
 func (c *Config) validate() error {
@@ -100,6 +136,10 @@ func (c *Config) validate() error {
 		return fmt.Errorf("store: segment size %d: must be a multiple of 4096 below 2 GiB", c.SegmentSize)
 	case c.QueueFileSize < consumequeue.UnitSize:
 		return fmt.Errorf("store: queue file size %d: must be positive", c.QueueFileSize)
+	case c.DiskWarningRatio < 1 || c.DiskWarningRatio > 100:
+		return fmt.Errorf("store: disk warning ratio %d: must be 1 to 100 percent", c.DiskWarningRatio)
+	case c.MinFreeBytes < 0 || c.ReserveBytes < 0:
+		return fmt.Errorf("store: least free %d, reserve %d bytes: must not be negative", c.MinFreeBytes, c.ReserveBytes)
 	case c.FlushMode > SyncFlush:
 		return fmt.Errorf("store: flush mode %d: 0 (async) or 1 (sync)", c.FlushMode)
 	}

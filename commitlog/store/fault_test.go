@@ -73,7 +73,7 @@ func TestFatalOnce(t *testing.T) {
 		{"log sync, timed", AsyncFlush, in("sync", commitLogDir, errDisk)},
 		{"journal sync", SyncFlush, in("sync", journalDir, errDisk)},
 		{"queue sync", AsyncFlush, in("sync", queueDir, errDisk)},
-		{"new queue", AsyncFlush, in("create", queueDir, mappedfile.ErrNoSpace)},
+		{"new queue", AsyncFlush, in("create", queueDir, errDisk)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			leakCheck(t)
@@ -101,7 +101,7 @@ func TestFatalOnce(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				t.Fatal("not told")
 			}
-			if !errors.Is(first, errDisk) && !errors.Is(first, mappedfile.ErrNoSpace) {
+			if !errors.Is(first, errDisk) {
 				t.Fatalf("told %v", first)
 			}
 			for name, wait := range map[string]func() bool{

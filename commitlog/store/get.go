@@ -108,7 +108,8 @@ func boundsOf(q *consumequeue.Queue, t *tail) bounds {
 	case q != nil:
 		b.min, b.readable = q.Min(), q.Max()
 	case t != nil:
-		b.min, b.readable = t.first, t.first
+		b.min = t.first.Load()
+		b.readable = b.min
 	}
 	b.max = b.readable
 	if t != nil {

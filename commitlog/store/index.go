@@ -353,12 +353,14 @@ func (b indexBuilder) again(err error) (again bool, _ error) {
 	if !errors.Is(err, mappedfile.ErrNoSpace) {
 		if x.full && err == nil {
 			x.full = false
+			x.s.running.set(FlagIndexError, false)
 			x.s.logger.Info("key index goes on, the disk has space again")
 		}
 		return false, err
 	}
 	if !x.full {
 		x.full = true
+		x.s.running.set(FlagIndexError, true)
 		x.s.logger.Warn("key index waits for space on the disk", "error", err)
 	}
 	select {

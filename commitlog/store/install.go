@@ -55,6 +55,9 @@ func (s *Store) emptyLog(base int64) error {
 	if err := s.folder.writeFile(installName, nil); err != nil {
 		return err
 	}
+	s.cleaner.mu.Lock()
+	defer s.cleaner.mu.Unlock()
+	s.cleaner.raised, s.cleaner.cleaned = 0, 0
 	// What dispatch dies of it has told.
 	if err := s.dispatcher.Load().Close(); err != nil {
 		return err

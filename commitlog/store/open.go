@@ -23,7 +23,9 @@ func Open(cfg Config) (*Store, error) {
 	}
 	s := &Store{
 		cfg: cfg, logger: cfg.Logger.Named("store"), tails: newTails(), stop: make(chan struct{}),
-		points: points{kick: make(chan struct{}, 1), bytes: cfg.PointBytes},
+		points:  points{kick: make(chan struct{}, 1), bytes: cfg.PointBytes},
+		cleaner: cleaner{wake: make(chan struct{}, 1)},
+		reserve: reserve{path: filepath.Join(cfg.Dir, reserveName), size: cfg.ReserveBytes},
 	}
 	var err error
 	if s.folder, err = openFolder(&cfg); err != nil {
@@ -50,10 +52,11 @@ func Open(cfg Config) (*Store, error) {
 // is answered before dispatch has caught up, so that no queue looks shorter than it is.
 func (s *Store) open() error {
 	started := time.Now()
+	s.reserve.adopt()
 	var err error
 	s.log, err = commitlog.Open(commitlog.Config{
 		Dir: filepath.Join(s.cfg.Dir, commitLogDir), JournalDir: filepath.Join(s.cfg.Dir, journalDir),
-		SegmentSize: s.cfg.SegmentSize, Logger: s.cfg.Logger, FS: s.cfg.FS,
+		SegmentSize: s.cfg.SegmentSize, NoSpace: s.noSpace, Prepared: s.prepared, Logger: s.cfg.Logger, FS: s.cfg.FS,
 	})
 	if err != nil {
 		return err
@@ -76,7 +79,10 @@ func (s *Store) open() error {
 	}
 	s.startFlush()
 	s.opened.Store(true)
+	s.checkSpace()
 	s.loops.Go(s.pointLoop)
+	s.loops.Go(s.cleanLoop)
+	s.loops.Go(s.spaceLoop)
 	if s.index != nil {
 		go s.index.run()
 	}

@@ -22,13 +22,15 @@ type points struct {
 	flushMu   sync.Mutex
 	file      *consumequeue.PointFile
 	suspended bool // the queues are not to be believed: write no more points
+
+	slow Throttle
 }
 
 // dispatched is called by dispatch's goroutine, once a batch.
-func (p *points) dispatched(now consumequeue.Point) {
+func (p *points) dispatched(queues *consumequeue.Set, to int64) {
 	p.mu.Lock()
-	p.latest = now
-	much := now.PhyOffset-p.written.PhyOffset >= p.bytes
+	p.latest = queues.Point(to) // under the lock: raised must not fall between
+	much := to-p.written.PhyOffset >= p.bytes
 	p.mu.Unlock()
 	if much {
 		p.much()
@@ -75,7 +77,14 @@ func (s *Store) pointLoop() {
 		if latest, written := s.points.state(); latest == written && !s.index.dirty() {
 			continue
 		}
-		if err := s.flushAll(); err != nil {
+		err := s.flushAll()
+		if isNoSpace(err) {
+			if ok, unsaid := s.points.slow.Allow(s.cfg.Now()); ok {
+				s.logger.Warn("could not move the recovery points, the disk is full", "error", err, "unsaid", unsaid)
+			}
+			continue
+		}
+		if err != nil {
 			s.fatal(err)
 			return
 		}
@@ -93,7 +102,10 @@ func (s *Store) FlushAll() error {
 	if err := <-reached; err != nil {
 		return fmt.Errorf("store: flush: %w", err)
 	}
-	if err := s.flushAll(); err != nil {
+	switch err := s.flushAll(); {
+	case isNoSpace(err):
+		return err // tried again later
+	case err != nil:
 		return s.fatal(err)
 	}
 	return nil

@@ -5,7 +5,8 @@ import "time"
 // Stats for status and metrics.
 type Stats struct {
 	MinOffset, MaxOffset, FlushedTo, DispatchedTo int64
-	Queues, Segments                              int
+	FileMin                                       int64 // below MinOffset while trimmed segments wait for their removal
+	Queues, Segments, HangedSegments              int   // hanged: removed, and still read by somebody
 	PutMessages, PutBytes                         uint64
 	// Of the key index; 0 without one.
 	IndexedTo    int64 // physical offset up to which keys can be found
@@ -20,7 +21,7 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	low, end := s.LogRange()
 	st := Stats{
-		MinOffset: low, MaxOffset: end,
+		MinOffset: low, MaxOffset: end, FileMin: s.log.FileMin(), HangedSegments: s.log.Hanged(),
 		FlushedTo: s.log.FlushedTo(), DispatchedTo: s.DispatchedTo(),
 		Queues:      s.queues.Len(),
 		PutMessages: s.putMessages.Load(), PutBytes: s.putBytes.Load(),

@@ -13,6 +13,10 @@
 //   - Max offset is published: what was acknowledged here is below MaxOffset at once (F94),
 //     and between the two bounds the answer is "nothing yet", never "illegal" (Never-Guess).
 //   - Point-Behind-All: the recovery points never pass what of log and queues is durable.
+//   - Hidden at once, removed later: a trim is in force with its entry; files go in the cleaner's
+//     own time, never the last segment, never what is pinned, and not before queues are past them.
+//   - Full is not failed: a full disk makes the node refuse messages; what was accepted is
+//     still applied, and all clears by itself when space returns.
 //   - Whole or nothing: a half-received Install is thrown away by the next Open.
 //   - Fatal once: the first failure is told by OnFatal; from then on the store does nothing.
 package store
@@ -44,10 +48,16 @@ type Store struct {
 	dispatcher atomic.Pointer[dispatch.Dispatcher]
 	arrival    atomic.Pointer[func(topic []byte, queueID int32, next, tagsCode int64)]
 
-	points points
-	flush  flusher
-	loops  sync.WaitGroup
-	stop   chan struct{}
+	points  points
+	flush   flusher
+	cleaner cleaner
+	pins    pins
+	running running
+	space   spaceWatch
+	reserve reserve
+	slow    Throttle
+	loops   sync.WaitGroup
+	stop    chan struct{}
 
 	installer *installer // that has not ended; the FSM goroutine's
 	// replacing is set while an installer replaces the log and until the queues are built: reads
@@ -106,7 +116,9 @@ func (s *Store) close() error {
 	var errs []error
 	errs = append(errs, s.flush.close())
 	if d := s.dispatcher.Load(); d != nil {
-		errs = append(errs, d.Close())
+		if err := d.Close(); !errors.Is(err, errStopping) { // the disk is full: the next Open goes on from the point
+			errs = append(errs, err)
+		}
 	}
 	if !failed && !s.replacing.Load() && errors.Join(errs...) == nil {
 		errs = append(errs, s.flushAll())
@@ -129,10 +141,10 @@ func (s *Store) Mode() FlushMode { return s.cfg.FlushMode }
 // LogRange is the readable physical range.
 func (s *Store) LogRange() (min, max int64) { return s.log.MinOffset(), s.log.MaxOffset() }
 
-// ReadLog returns a counted view of raw log bytes from off, at most max, within a segment;
-// release it.
+// ReadLog returns a counted view of raw log bytes from off, at most max, within a segment; release it. Pin what is to
+// be read later: below the log's minimum it is there as long as its file is.
 func (s *Store) ReadLog(off int64, max int) (bytes []byte, release func(), err error) {
-	v, err := s.log.View(off, max)
+	v, err := s.log.ViewKept(off, max)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,7 +16,7 @@ type queueKey struct {
 type tail struct {
 	// first is where the queue begins when it has no units at all: its first append, or the
 	// next offset of a queue whose messages are all gone.
-	first     int64
+	first     atomic.Int64
 	published atomic.Int64 // next queue offset as of the last Publish
 	// The FSM goroutine's own.
 	appended int64
@@ -46,16 +46,21 @@ func (t *tails) findOf(topic string, id int32) *tail {
 	return t.byQueue[queueKey{topic, id}]
 }
 
-// append notes n records from queue offset first on.
-func (t *tails) append(topic []byte, id int32, first int64, n int) {
+// append notes n records from queue offset first on. Of what a replay brings again the units are there, or
+// gone for good.
+func (t *tails) append(topic []byte, id int32, first int64, n int, replayed bool) {
 	x := t.byQueue[queueKey{string(topic), id}]
 	if x == nil {
-		x = &tail{first: first}
+		x = &tail{}
+		x.first.Store(first)
 		t.mu.Lock()
 		t.byQueue[queueKey{string(topic), id}] = x
 		t.mu.Unlock()
 	}
 	x.appended = first + int64(n)
+	if replayed && x.appended > x.first.Load() {
+		x.first.Store(x.appended)
+	}
 	if !x.listed {
 		x.listed = true
 		t.changed = append(t.changed, x)
@@ -82,7 +87,8 @@ func (t *tails) restore(offsets []QueueOffset) {
 		k := queueKey{q.Topic, q.QueueID}
 		x := t.byQueue[k]
 		if x == nil {
-			x = &tail{first: q.Next}
+			x = &tail{}
+			x.first.Store(q.Next)
 			t.byQueue[k] = x
 		}
 		if q.Next > x.published.Load() {
