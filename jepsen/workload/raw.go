@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,15 +15,18 @@ import (
 )
 
 const (
-	rawSendTimeout = 1500 * time.Millisecond
-	rawPullSuspend = 2 * time.Second
-	rawPullTimeout = 5 * time.Second
-	rawCommitEvery = time.Second
+	rawRouteTimeout = 500 * time.Millisecond
+	rawSendTimeout  = 1500 * time.Millisecond
+	rawPullSuspend  = 2 * time.Second
+	rawPullTimeout  = 5 * time.Second
+	rawCommitEvery  = time.Second
 )
 
 // rawSender sends to the leader that any node's route names, all to one queue.
 type rawSender struct {
-	cl       *client.Cluster
+	cl       *client.Cluster // connections only
+	addrs    []string
+	asked    int // name server that was asked last
 	topic    string
 	name     string
 	queue    int32
@@ -32,7 +36,7 @@ type rawSender struct {
 
 // NewRawSender returns a sender that asks for the leader again after each failed attempt.
 func NewRawSender(addrs []string, name, topic string, queue int32) Sender {
-	return &rawSender{cl: client.NewCluster(addrs), topic: topic, name: name, queue: queue}
+	return &rawSender{cl: client.NewCluster(nil), addrs: slices.Clone(addrs), topic: topic, name: name, queue: queue}
 }
 
 func (s *rawSender) Send(ctx context.Context, m *Message) (Ack, error) {
@@ -51,15 +55,9 @@ func (s *rawSender) Send(ctx context.Context, m *Message) (Ack, error) {
 
 func (s *rawSender) attempt(ctx context.Context, m *Message) (Ack, error) {
 	if s.leader == "" {
-		route, err := s.cl.Route(ctx, s.topic)
-		if err != nil {
+		if err := s.findLeader(ctx); err != nil {
 			return Ack{}, fmt.Errorf("%w: route: %w", ErrRefused, err)
 		}
-		addr, ok := route.Leader("")
-		if !ok {
-			return Ack{}, fmt.Errorf("%w: route without leader", ErrRefused)
-		}
-		s.leader = addr
 	}
 	c, err := s.cl.Client(ctx, s.leader)
 	if err != nil {
@@ -73,6 +71,38 @@ func (s *rawSender) attempt(ctx context.Context, m *Message) (Ack, error) {
 		return Ack{}, err
 	}
 	return sendAnswer(resp, addr)
+}
+
+// findLeader asks another name server each time, as stock clients do: the one that was asked last may be cut off from
+// the others and name a leader that was.
+func (s *rawSender) findLeader(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rawRouteTimeout)
+	defer cancel()
+	s.asked++
+	c, err := s.cl.Client(ctx, s.addrs[s.asked%len(s.addrs)])
+	if err != nil {
+		return err
+	}
+	cmd := &remoting.Command{Code: remoting.RequestGetRouteInfoByTopic}
+	cmd.Set("topic", s.topic)
+	cmd.Set("acceptStandardJsonOnly", "true")
+	resp, err := c.Invoke(ctx, cmd)
+	if err != nil {
+		_ = c.Close()
+		return err
+	}
+	if resp.Code != remoting.ResponseSuccess {
+		return fmt.Errorf("code %d, %s", resp.Code, resp.Remark)
+	}
+	var route client.Route
+	if err := json.Unmarshal(resp.Body, &route); err != nil {
+		return err
+	}
+	var ok bool
+	if s.leader, ok = route.Leader(""); !ok {
+		return errors.New("no leader in it")
+	}
+	return nil
 }
 
 // sendRequest is a SEND_MESSAGE_V2 (310).
