@@ -46,6 +46,7 @@ type Stats struct {
 	Count uint64        // flushes that succeeded
 	Last  time.Duration // how long the last one took
 	Max   time.Duration // how long the longest one took
+	Since time.Time     // when the present one began; zero while none is under way
 }
 
 // flusher calls the target, from one goroutine, until it fails for the first time.
@@ -58,6 +59,7 @@ type flusher struct {
 	count atomic.Uint64
 	last  atomic.Int64
 	max   atomic.Int64
+	since atomic.Pointer[time.Time]
 }
 
 func newFlusher(target Target, onError func(error), logger hclog.Logger) flusher {
@@ -76,7 +78,9 @@ func (f *flusher) flush(leastPages int) (int64, error) {
 		return 0, f.err
 	}
 	start := time.Now()
+	f.since.Store(&start)
 	flushedTo, err := f.target.Flush(leastPages)
+	f.since.Store(nil)
 	took := time.Since(start)
 	if err != nil {
 		f.err = fmt.Errorf("%w: %w", ErrFailed, err)
@@ -95,5 +99,9 @@ func (f *flusher) flush(leastPages int) (int64, error) {
 }
 
 func (f *flusher) stats() Stats {
-	return Stats{Count: f.count.Load(), Last: time.Duration(f.last.Load()), Max: time.Duration(f.max.Load())}
+	st := Stats{Count: f.count.Load(), Last: time.Duration(f.last.Load()), Max: time.Duration(f.max.Load())}
+	if since := f.since.Load(); since != nil {
+		st.Since = *since
+	}
+	return st
 }

@@ -104,6 +104,28 @@ func TestGroupCommitServesAllWithOneFlush(t *testing.T) {
 	})
 }
 
+func TestStatsSinceTellsOfAFlushThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTarget{hang: make(chan struct{})}
+		g := NewGroupCommit(GroupCommitConfig{Target: f})
+		began := time.Now()
+		f.write(1)
+		g.Wait(1, func(error) {})
+		time.Sleep(time.Second)
+		if s := g.Stats(); !s.Since.Equal(began) {
+			t.Errorf("a flush that began at %v: since %v", began, s.Since)
+		}
+		close(f.hang)
+		synctest.Wait()
+		if s := g.Stats(); !s.Since.IsZero() {
+			t.Errorf("no flush is under way: since %v", s.Since)
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestGroupCommitNilMeansDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTarget{takes: time.Millisecond}

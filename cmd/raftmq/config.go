@@ -72,6 +72,8 @@ type Config struct {
 	RaftLogStore string
 	// RaftHeartbeatTimeout is how long a follower hears nothing before it asks for votes.
 	RaftHeartbeatTimeout time.Duration
+	// DiskStallTimeout is how long a write or fsync may take before the node stands aside (raftnode.Config).
+	DiskStallTimeout time.Duration
 	// RaftElectionTimeout is how long a candidate waits for votes; at least RaftHeartbeatTimeout.
 	RaftElectionTimeout time.Duration
 	// RaftSnapshotBytes is how many bytes of Raft log are written before a snapshot is taken.
@@ -157,6 +159,7 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.StringVar(&c.RaftLogStore, "raft-log-store", raftLogWAL, "Raft log `store`: "+raftLogWAL+" or "+raftLogBolt)
 	fs.DurationVar(&c.RaftHeartbeatTimeout, "raft-heartbeat-timeout", 800*time.Millisecond, "silence of the leader before an election, `duration`")
 	fs.DurationVar(&c.RaftElectionTimeout, "raft-election-timeout", 800*time.Millisecond, "wait for votes, `duration`; at least the heartbeat timeout")
+	fs.DurationVar(&c.DiskStallTimeout, "disk-stall-timeout", 5*time.Second, "a write or fsync that takes longer than this `duration` makes the node give leadership up until its disk is well")
 	sizeVar(fs, &c.RaftSnapshotBytes, "raft-snapshot-bytes", 128*mib, "Raft log `size` after which a snapshot is taken")
 	sizeVar(fs, &c.RaftTrailingBytes, "raft-trailing-bytes", 128*mib, "Raft log `size` kept behind a snapshot for late followers")
 

@@ -93,7 +93,7 @@ func TestConfigDefaults(t *testing.T) {
 		ClientAddress: "127.0.0.1:9876", RaftAddress: "127.0.0.1:9877", GossipAddress: "127.0.0.1:9878", HTTPAddress: "127.0.0.1:9879",
 		ClientAdvertise: "127.0.0.1:9876", RaftAdvertise: "127.0.0.1:9877", GossipAdvertise: "127.0.0.1:9878", HTTPAdvertise: "127.0.0.1:9879",
 		FlushDiskType: "ASYNC_FLUSH", MappedFileSizeCommitLog: 1 << 30, MappedFileSizeConsumeQueue: 6_000_000,
-		RaftLogStore: "wal", RaftHeartbeatTimeout: 500 * time.Millisecond, RaftElectionTimeout: 500 * time.Millisecond,
+		RaftLogStore: "wal", RaftHeartbeatTimeout: 800 * time.Millisecond, RaftElectionTimeout: 800 * time.Millisecond, DiskStallTimeout: 5 * time.Second,
 		RaftSnapshotBytes: 128 << 20, RaftTrailingBytes: 128 << 20, MaxMessageSize: 4 << 20, HoldWrites: time.Second,
 		AutoCreateTopic: true, AutoCreateGroup: true, DefaultTopicQueues: 8,
 		MessageDelayLevel: "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", TransactionTimeout: 6 * time.Second, TransactionCheckInterval: time.Minute, TransactionCheckMax: 15,

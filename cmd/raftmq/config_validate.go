@@ -52,6 +52,8 @@ const (
 	maxRaftBytes         = 64 * gib
 	minRaftTimeout       = 50 * time.Millisecond
 	maxRaftTimeout       = time.Minute
+	minStallTimeout      = 100 * time.Millisecond
+	maxStallTimeout      = time.Hour
 	maxHoldWrites        = 2500 * time.Millisecond
 	maxBootstrap         = 9
 	maxTopicQueues       = 1024
@@ -235,6 +237,7 @@ func (c *Config) checkRaft() (errs []error) {
 		errs = append(errs, flagError{"raft-election-timeout", c.RaftElectionTimeout,
 			fmt.Sprintf("contradicts --raft-heartbeat-timeout %s: allowed is that or longer", c.RaftHeartbeatTimeout)})
 	}
+	errs = append(errs, checkDuration("disk-stall-timeout", c.DiskStallTimeout, minStallTimeout, maxStallTimeout)...)
 	errs = append(errs, checkSize("raft-snapshot-bytes", c.RaftSnapshotBytes, minRaftBytes, maxRaftBytes)...)
 	return append(errs, checkSize("raft-trailing-bytes", c.RaftTrailingBytes, 0, maxRaftBytes)...)
 }

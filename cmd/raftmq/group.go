@@ -124,6 +124,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), FSM: g.fsm, Snapshots: snapshots, Transport: g.trans,
 		EntryHead: command.AppendEntryHead, Prepare: g.prepare,
 		HeartbeatTimeout: cfg.RaftHeartbeatTimeout, ElectionTimeout: cfg.RaftElectionTimeout,
+		DiskStallTimeout: cfg.DiskStallTimeout, DiskBusy: g.flushing, OnFatal: d.OnFatal,
 		SnapshotBytes: cfg.RaftSnapshotBytes, TrailingBytes: cfg.RaftTrailingBytes, Logger: d.Logger.Named("raft")})
 	if err != nil {
 		return nil, err
@@ -161,6 +162,19 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	g.server = transport.NewServer(transport.Config{Logger: d.Logger.Named("transport")})
 	g.broker.Register(g.server)
 	return g, nil
+}
+
+// flushing is the commit log's flush that is under way. In ASYNC_FLUSH nobody waits for it and it writes much at once, so it has six times
+// the time.
+func (g *brokerGroup) flushing() (what string, since time.Time) {
+	since = g.store.FlushingSince()
+	if since.IsZero() {
+		return "", since
+	}
+	if g.cfg.FlushDiskType != syncFlush {
+		since = since.Add(5 * g.cfg.DiskStallTimeout)
+	}
+	return "flush of the commit log", since
 }
 
 // start lets the group take part in Raft; it restores the latest snapshot before it returns.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"raftmq/fsm/raftnode"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
@@ -22,6 +25,9 @@ const shutdownTimeout = 30 * time.Second
 // signalRepeat: signals so soon after the first are the same wish. timeout(1), for one, signals a process and then
 // its whole group.
 const signalRepeat = time.Second
+
+// errBusy: a node did not stop in time, so that its files and ports may still be in use.
+var errBusy = errors.New("still busy")
 
 func newServerCommand() *cobra.Command {
 	var cfg Config
@@ -74,22 +80,71 @@ func newLogger(c *Config, out io.Writer) hclog.Logger {
 	})
 }
 
-// runServer runs the node until a signal, the end of ctx, or a fatal error.
+// runServer runs the node until a signal, the end of ctx, or a fatal error. After an error of the disk it opens the node again.
 func runServer(ctx context.Context, cfg Config, logger hclog.Logger, out io.Writer) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 
 	announce(&cfg, logger, out)
+	parking := parking{cfg: &cfg, logger: logger}
+	for again := false; ; again = true {
+		began := time.Now()
+		err := runNode(ctx, cfg, logger, signals)
+		var bad *diskFailure
+		if !errors.As(err, &bad) || bad.starting && !again {
+			return err
+		}
+		if !parked(ctx, &parking, err, time.Since(began), signals) {
+			return err
+		}
+	}
+}
+
+// parked waits for the disk; false when a signal or the end of ctx comes first.
+func parked(ctx context.Context, p *parking, why error, ran time.Duration, signals <-chan os.Signal) bool {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	well := make(chan bool, 1)
+	go func() { well <- p.wait(waiting, why, ran) == nil }()
+	select {
+	case ok := <-well:
+		return ok
+	case s := <-signals:
+		p.logger.Info("stopping", "signal", s.String())
+		cancel()
+		<-well
+		return false
+	}
+}
+
+// diskFailure ends a node that may be opened again when its disk is well.
+type diskFailure struct {
+	starting bool
+	error
+}
+
+func (e *diskFailure) Unwrap() error { return e.error }
+
+// runNode is one life of the node.
+func runNode(ctx context.Context, cfg Config, logger hclog.Logger, signals <-chan os.Signal) error {
 	n, err := startNode(cfg, logger)
 	if err != nil {
-		return fmt.Errorf("node %s did not start: %w", cfg.NodeID, err)
+		err = fmt.Errorf("node %s did not start: %w", cfg.NodeID, err)
+		if isDiskError(err) {
+			return &diskFailure{true, err}
+		}
+		return err
 	}
 	select {
 	case err := <-n.Fatal():
 		// The node can't be trusted to finish anything; what it holds is on its disk or at its peers.
-		_ = shutdown(n, signals, logger)
-		return fmt.Errorf("node %s stopped: %w", cfg.NodeID, err)
+		stopped := shutdown(n, signals, logger)
+		fatal := fmt.Errorf("node %s stopped: %w", cfg.NodeID, err)
+		if isDiskError(err) && !errors.Is(stopped, errBusy) && !errors.Is(stopped, raftnode.ErrHangs) {
+			return &diskFailure{false, fatal}
+		}
+		return fatal
 	case s := <-signals:
 		logger.Info("stopping", "signal", s.String())
 	case <-ctx.Done():
@@ -120,7 +175,7 @@ func shutdown(n *node, signals <-chan os.Signal, logger hclog.Logger) error {
 			logger.Warn("second signal, ending at once", "signal", s.String())
 			os.Exit(130)
 		case <-late:
-			return fmt.Errorf("still busy after %s", shutdownTimeout)
+			return fmt.Errorf("%w after %s", errBusy, shutdownTimeout)
 		}
 	}
 }

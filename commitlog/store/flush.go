@@ -89,16 +89,18 @@ func (f *flusher) close() (err error) {
 	return err
 }
 
-func (f *flusher) stats() (count uint64, last time.Duration) {
-	var st flush.Stats
+func (f *flusher) stats() (st flush.Stats) {
 	if f.group != nil {
 		st = f.group.Stats()
 	}
 	if f.timed != nil {
 		st = f.timed.Stats()
 	}
-	return st.Count, st.Last
+	return st
 }
+
+// FlushingSince is when the flush of the commit log that is under way began, zero while none is.
+func (s *Store) FlushingSince() time.Time { return s.flush.stats().Since }
 
 // WaitFlushed calls done once [0,end) of the log is durable on this node: at once, or on a
 // flush goroutine, where it must be quick. In SYNC_FLUSH it asks for a flush, and done gets

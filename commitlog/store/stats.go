@@ -31,6 +31,7 @@ func (s *Store) Stats() Stats {
 		ix := x.ix.Stats()
 		st.IndexedTo, st.IndexFiles, st.IndexEntries = x.ix.Mark().PhyOffset(), ix.Files, ix.Entries
 	}
-	st.FlushCount, st.LastFlush = s.flush.stats()
+	flushed := s.flush.stats()
+	st.FlushCount, st.LastFlush = flushed.Count, flushed.Last
 	return st
 }

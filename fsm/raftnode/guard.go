@@ -15,6 +15,9 @@ import (
 // must be closed and opened again, which reads back what is really there (F33).
 var ErrDisk = errors.New("raftnode: the disk failed")
 
+// ErrHangs: Close gave up on a write that does not end. The stores are still open.
+var ErrHangs = errors.New("raftnode: the disk hangs")
+
 // disk watches the writes of both stores: which are under way and since when, and whether one has ever failed. A store
 // whose write failed is poisoned: what the kernel did with the pages is unknown, and a later fsync that succeeds says nothing
 // about them. So nothing is written after it, and with that nothing acknowledged and no vote given.

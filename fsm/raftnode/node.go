@@ -256,7 +256,7 @@ func (n *Node) shutRaft() error {
 			return err
 		case <-tick.C:
 			if what, since := n.disk.oldest(); what != "" && time.Since(since) > limit {
-				return fmt.Errorf("%w: a %s has taken %v and does not end", ErrDisk, what, time.Since(since).Round(time.Second))
+				return fmt.Errorf("%w: a %s has taken %v", ErrHangs, what, time.Since(since).Round(time.Second))
 			}
 		}
 	}
