@@ -36,7 +36,8 @@ func (ix *Index) Flushed() int64 {
 // Flush makes the entries of m durable and moves the point there (Point-Behind-All). The log up to
 // m.PhyOffset must be durable before, or the next Open finds the index ahead of it and drops it.
 // Of a file that was filled since, all bytes are made durable, slots too, before a point names
-// the next one. After a failed sync the index is of no use (ErrFailed). Any goroutine.
+// the next one. After a failed sync the index is of no use (ErrFailed). mappedfile.ErrNoSpace:
+// the point could not be moved, it may be tried again. Any goroutine.
 func (ix *Index) Flush(m Mark) error {
 	ix.flushMu.Lock()
 	defer ix.flushMu.Unlock()
@@ -71,10 +72,16 @@ func (ix *Index) Flush(m Mark) error {
 			f.named = true
 		}
 	}
-	if err := ix.point.write(p); err != nil {
-		return ix.fail(err)
+	return ix.writePoint(p)
+}
+
+// writePoint moves the point. A full disk is no failure: the point stays where it was.
+func (ix *Index) writePoint(p point) error {
+	err := ix.point.write(p)
+	if err != nil && !errors.Is(err, mappedfile.ErrNoSpace) {
+		err = ix.fail(err)
 	}
-	return nil
+	return err
 }
 
 // flushFile makes the entries that h counts durable, and a full file as a whole. synced
@@ -127,8 +134,8 @@ func (ix *Index) DeleteBefore(phyOffset int64) (removed int, err error) {
 		p.files = p.files[1:]
 	}
 	// First the point: files that it doesn't name are removed by Open, a missing one is damage.
-	if err := ix.point.write(p); err != nil {
-		return 0, ix.fail(err)
+	if err := ix.writePoint(p); err != nil {
+		return 0, err
 	}
 	ix.mu.Lock()
 	now := append([]*file(nil), ix.list()[removed:]...) // the writer may have added one

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"raftmq/commitlog/faultfile"
 	"raftmq/commitlog/mappedfile"
 )
 
@@ -193,6 +194,73 @@ func TestNoSpace(t *testing.T) {
 	if failed < 2*len(want) {
 		t.Fatalf("only %d failures", failed)
 	}
+}
+
+// TestNoSpaceForPoint: the point can't be written. It stays where it was, nothing else is lost; and
+// what must not stay is removed.
+func TestNoSpaceForPoint(t *testing.T) {
+	log := testLog(0, 40)
+	k := newKit(t, 7, 11)
+	full := &fullFS{FS: k.fs}
+	k.c.FS = full
+	ix := k.open(0, 0)
+	mustFeed(t, ix, log[:20])
+	flush(t, ix)
+	mustFeed(t, ix, log)
+	for range 3 {
+		full.full = true
+		if err := ix.Flush(ix.Mark()); !errors.Is(err, mappedfile.ErrNoSpace) || ix.Flushed() != 2000 {
+			t.Fatalf("flush: %v, point at %d", err, ix.Flushed())
+		}
+		if n, err := ix.DeleteBefore(1000); !errors.Is(err, mappedfile.ErrNoSpace) || n != 0 {
+			t.Fatalf("deleted %d: %v", n, err)
+		}
+		ix.Close()
+		ix = k.open(0, 4000)
+		if ix.From() != 2000 || k.log.Len() > 0 {
+			t.Fatalf("goes on from %d\n%s", ix.From(), k.log)
+		}
+		mustFeed(t, ix, log)
+	}
+	if err := ix.Reset(5000); err != nil {
+		t.Fatal(err)
+	}
+	ix.Close()
+	full.full = false
+	ix = k.open(0, 4000)
+	if ix.From() != 0 || len(ix.list()) != 0 {
+		t.Fatalf("goes on from %d with %d files", ix.From(), len(ix.list()))
+	}
+	mustFeed(t, ix, log)
+	flush(t, ix)
+	if err := errors.Join(ix.Close(), k.fs.Corrupt(k.fs.Files(k.c.Dir)[1], func(b []byte) []byte { return b[:9] })); err != nil {
+		t.Fatal(err)
+	}
+	full.full = true
+	ix = k.open(0, 4000)
+	if len(ix.list()) != 1 {
+		t.Fatalf("%d files", len(ix.list()))
+	}
+	mustFeed(t, ix, log)
+	full.full = false
+	flush(t, ix)
+	checkSame(t, ix, reference(t, k, log))
+}
+
+// fullFS has no space for small files.
+type fullFS struct {
+	*faultfile.FS
+	full bool
+}
+
+func (f *fullFS) WriteFile(path string, b []byte) error {
+	if !f.full {
+		return f.FS.WriteFile(path, b)
+	}
+	if err := f.FS.WriteFile(path, b[:len(b)/2]); err != nil {
+		return err
+	}
+	return mappedfile.ErrNoSpace
 }
 
 // TestDeleteBefore removes what lies before the log, never the last file, and a restart does

@@ -73,7 +73,7 @@ func (ix *Index) load(low, end int64) error {
 	if why != nil {
 		ix.logger.Warn("building key index again from the log", "reason", why, "kept-files", len(ix.list()),
 			"from", ix.next.phyOffset, "to", end)
-		if err := ix.point.write(ix.kept(ix.list())); err != nil {
+		if err := ix.point.replace(ix.kept(ix.list())); err != nil {
 			return fmt.Errorf("keyindex: %w", err)
 		}
 	}
@@ -308,7 +308,7 @@ func (ix *Index) cut(n int, low int64) error {
 	if ix.next.phyOffset < low {
 		ix.next = position{low, 0}
 	}
-	if err := ix.point.write(ix.kept(kept)); err != nil {
+	if err := ix.point.replace(ix.kept(kept)); err != nil {
 		return ix.fail(err)
 	}
 	ix.generation++

@@ -146,7 +146,30 @@ func (pf *pointFile) name(sequence uint64) string {
 	return fmt.Sprintf("%s.%d", pf.path, sequence%2)
 }
 
-// write stores p durably, with the next sequence. What it says must be durable already.
+// forget removes the point, which needs no space: until the next write there is none.
+func (pf *pointFile) forget() error {
+	for i := range uint64(2) {
+		if err := pf.fs.Remove(pf.name(i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		pf.named[i] = false
+	}
+	return pf.fs.SyncDir(filepath.Dir(pf.path))
+}
+
+// replace is write for a point that must not stay as it is, whether there is space or not.
+func (pf *pointFile) replace(p point) error {
+	err := pf.write(p)
+	if errors.Is(err, mappedfile.ErrNoSpace) {
+		err = pf.forget()
+		p.sequence = pf.written.sequence
+		pf.written = p
+	}
+	return err
+}
+
+// write stores p durably, with the next sequence. What it says must be durable already. After an
+// error the point before is still there.
 func (pf *pointFile) write(p point) error {
 	p.sequence = pf.written.sequence + 1
 	i := p.sequence % 2

@@ -39,9 +39,10 @@ type index struct {
 
 	full bool // waits for space on the disk; the dispatcher's goroutine's
 
+	slow    Throttle // of flush's warnings; under points.flushMu
 	turn    turnstile
 	flushed atomic.Int64 // physical offset of the point
-	told    atomic.Int64 // when a query last told of an entry without a record, unix seconds
+	told    Throttle     // of queries' warnings
 }
 
 type indexCommand struct {
@@ -282,11 +283,18 @@ func (x *index) flush(m keyindex.Mark, logEnd int64) error {
 	if x == nil || m.PhyOffset() > logEnd {
 		return nil
 	}
-	if err := x.ix.Flush(m); err != nil {
-		return err
+	err := x.ix.Flush(m)
+	if err == nil {
+		x.flushed.Store(x.ix.Flushed())
+		_, err = x.ix.DeleteBefore(x.s.log.MinOffset())
 	}
-	x.flushed.Store(x.ix.Flushed())
-	_, err := x.ix.DeleteBefore(x.s.log.MinOffset())
+	if isNoSpace(err) {
+		// The other points need no space, and must move for old files to go.
+		if ok, unsaid := x.slow.Allow(x.s.cfg.Now()); ok {
+			x.s.logger.Warn("could not move the key index's recovery point, the disk is full", "error", err, "unsaid", unsaid)
+		}
+		return nil
+	}
 	return err
 }
 

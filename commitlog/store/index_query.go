@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"raftmq/commitlog/keyindex"
 	"raftmq/commitlog/mappedfile"
@@ -198,8 +197,7 @@ func (x *index) noRecord(phyOffset int64, err error) {
 	if phyOffset < x.s.log.MinOffset() {
 		return
 	}
-	now := time.Now().Unix()
-	if last := x.told.Load(); now-last >= 60 && x.told.CompareAndSwap(last, now) {
-		x.s.logger.Warn("key index names a place without a record", "phy-offset", phyOffset, "error", err)
+	if ok, unsaid := x.told.Allow(x.s.cfg.Now()); ok {
+		x.s.logger.Warn("key index names a place without a record", "phy-offset", phyOffset, "error", err, "unsaid", unsaid)
 	}
 }
