@@ -192,55 +192,89 @@ func (s *segmentScan) resync(pos int64) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if len(b) < record.BlankMinSize {
+		last := int64(len(b)) == s.limit-pos
+		at, found := 0, newMagics(b)
+		for at+record.BlankMinSize <= len(b) {
+			if at = found.next(at+4) - 4; at+record.BlankMinSize > len(b) {
+				at = len(b) - record.BlankMinSize + 1
+				break
+			}
+			if !last && len(b)-at < record.MinSize {
+				break // look again with more of it in the window
+			}
+			if s.likely(b[at:], pos+int64(at)) {
+				// This may move the window.
+				if ok, err := s.valid(pos + int64(at)); err != nil || ok {
+					return pos + int64(at), err
+				}
+				if b, err = s.w.at(pos, int(min(windowSize, s.limit-pos))); err != nil {
+					return 0, err
+				}
+				found = newMagics(b)
+			}
+			at++
+		}
+		if at == 0 || last {
 			break
 		}
-		// Candidates are looked at one by one, since that may move the window.
-		i := nextMagic(b[4:])
-		if i < 0 {
-			pos += int64(max(len(b)-record.BlankMinSize+1, 1))
-			continue
-		}
-		ok, err := s.valid(pos + int64(i))
-		if err != nil {
-			return 0, err
-		}
-		if ok {
-			return pos + int64(i), nil
-		}
-		pos += int64(i) + 1
+		pos += int64(at)
 	}
 	return s.limit, nil
 }
 
+// likely is the part of valid that needs nothing but the head of a record.
+func (s *segmentScan) likely(b []byte, pos int64) bool {
+	if len(b) < record.BlankMinSize {
+		return false
+	}
+	size := int64(int32(binary.BigEndian.Uint32(b)))
+	switch binary.BigEndian.Uint32(b[4:]) {
+	case record.MagicBlank:
+		return size == s.segment-pos
+	case record.MagicV1, record.MagicV2:
+		return len(b) >= record.MinSize && size >= record.MinSize && size <= min(maxRecord, s.limit-pos) && record.View(b).PhyOffset() == s.from+pos
+	}
+	return false
+}
+
 var fillerMagic = binary.BigEndian.AppendUint32(nil, record.MagicBlank)
 
-func nextMagic(b []byte) int {
-	i, j := bytes.Index(b, magicPrefix), bytes.Index(b, fillerMagic)
-	if i < 0 || j >= 0 && j < i {
-		return j
+// magics finds one magic after the other in b.
+type magics struct {
+	b            []byte
+	record, fill int // the next of each kind, or len(b); below the place that is searched from when stale
+}
+
+func newMagics(b []byte) magics { return magics{b, -1, -1} }
+
+// next is the first magic at or behind from, len(b) when there is none.
+func (m *magics) next(from int) int {
+	if m.record < from {
+		m.record = indexFrom(m.b, from, magicPrefix)
 	}
-	return i
+	if m.fill < from {
+		m.fill = indexFrom(m.b, from, fillerMagic)
+	}
+	return min(m.record, m.fill)
+}
+
+func indexFrom(b []byte, from int, pattern []byte) int {
+	if i := bytes.Index(b[from:], pattern); i >= 0 {
+		return from + i
+	}
+	return len(b)
 }
 
 // valid tells whether a record or the filler begins at pos, beyond doubt.
 func (s *segmentScan) valid(pos int64) (bool, error) {
 	b, err := s.w.at(pos, record.MinSize)
-	if err != nil || len(b) < record.BlankMinSize {
+	if err != nil || !s.likely(b, pos) {
 		return false, err
 	}
-	size := int64(int32(binary.BigEndian.Uint32(b)))
-	switch binary.BigEndian.Uint32(b[4:]) {
-	case record.MagicBlank:
-		return size == s.segment-pos, nil
-	case record.MagicV1, record.MagicV2:
-	default:
-		return false, nil
+	if binary.BigEndian.Uint32(b[4:]) == record.MagicBlank {
+		return true, nil
 	}
-	if len(b) < record.MinSize || size < record.MinSize || size > maxRecord || size > s.limit-pos || record.View(b).PhyOffset() != s.from+pos {
-		return false, nil
-	}
-	b, err = s.w.at(pos, int(size))
+	b, err = s.w.at(pos, record.View(b).Size())
 	if err != nil {
 		return false, err
 	}
