@@ -2,7 +2,6 @@ package workload
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -94,12 +93,14 @@ func (s *rawSender) findLeader(ctx context.Context) error {
 	if resp.Code != remoting.ResponseSuccess {
 		return fmt.Errorf("code %d, %s", resp.Code, resp.Remark)
 	}
-	var route client.Route
-	if err := json.Unmarshal(resp.Body, &route); err != nil {
+	var route remoting.TopicRouteData
+	if err := route.Decode(resp.Body); err != nil {
 		return err
 	}
-	var ok bool
-	if s.leader, ok = route.Leader(""); !ok {
+	for _, b := range route.BrokerDatas {
+		s.leader = b.BrokerAddrs[0]
+	}
+	if s.leader == "" {
 		return errors.New("no leader in it")
 	}
 	return nil
