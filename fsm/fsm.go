@@ -26,12 +26,14 @@ import (
 // differ from its peers.
 var ErrStopped = errors.New("fsm: stopped after a fatal error")
 
-// Store is what the FSM needs of the store. All calls come from Raft's FSM goroutine, except FlushAll and
-// ReadLog, which Persist and the snapshot store call from others.
+// Store is what the FSM needs of the store. All calls come from Raft's FSM goroutine, except FlushAll, LogRange,
+// ReadLog and Pin, which Persist and the snapshot store call from others.
 type Store interface {
 	BeginEntry(raftIndex, raftTerm uint64) error
 	Append(topic []byte, queueID int32, records []byte, n int) (store.Appended, error)
 	EndEntry() error
+	// Trim moves the log's minimum; store.ErrTrim is a refusal.
+	Trim(minOffset int64) error
 	Publish()
 	Position() store.Position
 	Recovered() store.Position
@@ -39,6 +41,8 @@ type Store interface {
 	FlushAll() error
 	LogRange() (min, max int64)
 	ReadLog(off int64, max int) (bytes []byte, release func(), err error)
+	// Pin keeps log bytes from off on for ReadLog, also when they are trimmed meanwhile.
+	Pin(off int64) *store.Pin
 	Install(from, to int64) (store.Installer, error)
 }
 
@@ -160,6 +164,8 @@ func (f *FSM) applyEntry(l *raft.Log) (r command.Results, appended bool, err err
 			}
 		case command.KindDelayDeliver, command.KindTransactionEnd:
 			result, err = f.relocate(c, begin)
+		case command.KindLogTrim:
+			result.Err, err = f.applyTrim(c)
 		default:
 			f.tables = true
 			result.Err, err = f.applyTable(c)
@@ -188,6 +194,17 @@ func (f *FSM) applyAppend(c command.Command) (command.Result, error) {
 		return command.Result{}, err
 	}
 	return command.Result{QueueOffset: at.QueueOffset, PhyOffset: at.PhyOffset}, nil
+}
+
+// applyTrim returns a refusal (an answer) and an error (this node must stop). The store removes the files later.
+func (f *FSM) applyTrim(c command.Command) (refusal, err error) {
+	return decodeAnd(c, func(t command.LogTrim) error {
+		err := f.cfg.Store.Trim(t.MinOffset)
+		if err != nil && !errors.Is(err, store.ErrTrim) {
+			return fatalError{err}
+		}
+		return err
+	})
 }
 
 // applyTable returns a refusal (an answer) and an error (this node must stop).

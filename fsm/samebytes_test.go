@@ -2,15 +2,19 @@ package fsm
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"sort"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"raftmq/commitlog/record"
 	"raftmq/commitlog/store"
@@ -125,6 +129,13 @@ func script(t *testing.T, seed uint64) []*raft.Log {
 				b = table(b, command.KindTopicDelete, command.TopicDelete{Topic: "T8", Millis: int64(i)})
 			}
 			b = message(b, "T16", 0, 1, 1)
+		case 7:
+			// Trims: refused ones, one between two appends of an entry, one that is behind, one of nearly all.
+			for _, offset := range map[int][]int64{15: {testSegment, 100 * testSegment}, 23: {2 * testSegment}, 31: {1, testSegment, -testSegment}, 47: {5 * testSegment}}[i] {
+				b = message(b, "T0", 1, 1, 700)
+				b = table(b, command.KindLogTrim, command.LogTrim{MinOffset: offset})
+			}
+			b = message(b, "T0", 1, 1, 1000)
 			b = table(b, command.KindTransactionCheck, command.TransactionCheck{Checked: []int64{0, 2*round + 1, 2*round + 3}, LostBelow: 2*round - 8})
 			if round%3 == 2 {
 				b = end(b, command.GivenUp, 2*round-1, metadata.CheckMaxTopic)
@@ -158,8 +169,18 @@ type crashes struct {
 
 func (c *crashes) take(at string) {
 	dir := filepath.Join(c.to, fmt.Sprintf("%04d", len(c.images)))
-	if err := os.CopyFS(dir, os.DirFS(c.from)); err != nil {
-		c.t.Fatal(err)
+	for attempt := 0; ; attempt++ {
+		err := os.CopyFS(dir, os.DirFS(c.from))
+		if err == nil {
+			break
+		}
+		// The store's own goroutines replace and remove files meanwhile.
+		if !errors.Is(err, fs.ErrNotExist) || attempt == 100 {
+			c.t.Fatal(err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 	c.images = append(c.images, image{dir, at, c.snapshot, c.index})
 }
@@ -192,6 +213,28 @@ func (c *crashes) FlushAll() error {
 	err := c.Store.FlushAll()
 	c.take("flushed")
 	return err
+}
+
+// Trim takes one image with the files still there, or some of them, and one when they are gone.
+func (c *crashes) Trim(minOffset int64) error {
+	err := c.Store.Trim(minOffset)
+	c.take(fmt.Sprintf("trimmed to %d", minOffset))
+	if err == nil {
+		awaitCleaned(c.t, c.Store.(*store.Store))
+		c.take(fmt.Sprintf("trimmed to %d, files gone", minOffset))
+	}
+	return err
+}
+
+// awaitCleaned waits until the files of what was trimmed are gone.
+func awaitCleaned(t *testing.T, s *store.Store) {
+	t.Helper()
+	low, _ := s.LogRange()
+	for deadline := time.Now().Add(20 * time.Second); s.CleanedTo() < low; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("cleaned up to %d, trimmed to %d, files from %d", s.CleanedTo(), low, s.Stats().FileMin)
+		}
+	}
 }
 
 type memorySink struct{ bytes.Buffer }
@@ -260,18 +303,26 @@ func TestSameBytesAfterACrashAtEveryStep(t *testing.T) {
 	t.Logf("%d crash images, all ended with the same bytes", len(c.images))
 }
 
-// closeAndRead closes a replica and returns its commit log and consume queue files and its tables by name. Trailing zeros
-// (room taken ahead) do not count.
+// closeAndRead closes a replica and returns its commit log and consume queue files, its tables and its minima by name. Trailing
+// zeros (room taken ahead) do not count, nor do units below a queue's minimum: a queue that was built again has none.
 func closeAndRead(t *testing.T, r *replica) map[string][]byte {
 	t.Helper()
 	tables, err := r.tables.Export()
 	if err != nil {
 		t.Fatal(err)
 	}
+	awaitCleaned(t, r.store)
+	low, _ := r.store.LogRange()
+	out := map[string][]byte{"tables": tables, "position": fmt.Append(nil, r.store.Position(), low)}
+	minima := map[string]int64{}
+	for _, q := range r.store.Position().QueueOffsets {
+		name := filepath.Join("consumequeue", q.Topic, strconv.Itoa(int(q.QueueID)))
+		minima[name] = r.store.MinOffset(q.Topic, q.QueueID)
+		out["minimum of "+name] = fmt.Append(nil, minima[name])
+	}
 	if err := r.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	out := map[string][]byte{"tables": tables}
 	for _, sub := range []string{"commitlog", "consumequeue"} {
 		err := filepath.WalkDir(filepath.Join(r.dir, sub), func(path string, d os.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
@@ -282,6 +333,13 @@ func closeAndRead(t *testing.T, r *replica) map[string][]byte {
 				return err
 			}
 			rel, err := filepath.Rel(r.dir, path)
+			if low, ok := minima[filepath.Dir(rel)]; ok {
+				from, err := strconv.ParseInt(filepath.Base(rel), 10, 64)
+				if err != nil {
+					return err
+				}
+				clear(b[:min(max(low*20-from, 0), int64(len(b)))])
+			}
 			if b = bytes.TrimRight(b, "\x00"); len(b) > 0 {
 				out[rel] = b
 			}

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"raftmq/commitlog/store"
+
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
@@ -135,16 +137,18 @@ func (s *SnapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("snapshot %s: %w", id, err)
 	}
+	pin := s.store.Pin(h.LogMin) // before the look at what is there
 	low, end := s.store.LogRange()
 	var log io.ReadCloser
 	switch {
 	case h.Position.LogEnd <= end:
-		// Retention may have moved the log's start since; a peer needs what is still there.
-		if low > h.LogMin && low <= h.Position.LogEnd {
-			h.LogMin = low
-		}
-		log = &logReader{store: s.store, off: h.LogMin, end: h.Position.LogEnd}
+		// Retention may have moved the log's start since: a peer needs what is there now, perhaps nothing. What
+		// goes while it is sent stays until then.
+		h.LogMin = max(h.LogMin, min(low, h.Position.LogEnd))
+		pin.Move(h.LogMin)
+		log = &logReader{store: s.store, pin: pin, off: h.LogMin, end: h.Position.LogEnd}
 	default:
+		pin.Release()
 		st, ok := s.staged(id)
 		if !ok {
 			return nil, nil, fmt.Errorf("%w: snapshot %s is ahead of the log (%d, it ends at %d) and its bytes are not staged", ErrSnapshot, id, h.Position.LogEnd, end)
@@ -171,9 +175,11 @@ type snapshotReader struct {
 // Close implements io.Closer.
 func (r *snapshotReader) Close() error { return r.log.Close() }
 
-// logReader reads the log bytes [off, end) from views.
+// logReader reads the log bytes [off, end) from views. A reader that stands still for long loses its pin: its next read
+// may fail, and Raft sends the snapshot again, from where the log begins then.
 type logReader struct {
 	store    Store
+	pin      *store.Pin
 	off, end int64
 }
 
@@ -188,10 +194,14 @@ func (r *logReader) Read(p []byte) (int, error) {
 	n := copy(p, b)
 	release()
 	r.off += int64(n)
+	r.pin.Move(r.off)
 	return n, nil
 }
 
-func (r *logReader) Close() error { return nil }
+func (r *logReader) Close() error {
+	r.pin.Release()
+	return nil
+}
 
 // Create implements raft.SnapshotStore, for Persist and for received snapshots alike: only the latter have bytes
 // behind the head.

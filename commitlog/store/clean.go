@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"raftmq/commitlog"
@@ -25,8 +26,8 @@ type cleaner struct {
 	wake chan struct{} // capacity 1
 	// mu is held through each round, and by who replaces the log.
 	mu      sync.Mutex
-	raised  int64 // what the queues' minimum was last raised to
-	cleaned int64 // up to there nothing is left to do
+	raised  int64        // what the queues' minimum was last raised to
+	cleaned atomic.Int64 // up to there nothing is left to do
 }
 
 func (c *cleaner) kick() {
@@ -109,7 +110,7 @@ func (s *Store) clean() (more bool, err error) {
 	if d := s.DispatchedTo(); d < low {
 		target = d - d%s.cfg.SegmentSize
 	}
-	if s.replacing.Load() || c.cleaned >= low {
+	if s.replacing.Load() || c.cleaned.Load() >= low {
 		return false, nil
 	}
 	if c.raised < target {
@@ -130,6 +131,10 @@ func (s *Store) clean() (more bool, err error) {
 	if _, written := s.points.state(); written.Begin < target {
 		return false, nil // no points are written any more
 	}
+	again, more, err := s.removeSegments(target) // the points have moved
+	if segments += again; err != nil || more {
+		return more, err
+	}
 	files, err := s.queues.RemoveObsolete(func() bool { return s.pause(cleanPause) })
 	if err != nil {
 		return false, err
@@ -139,9 +144,9 @@ func (s *Store) clean() (more bool, err error) {
 			"queue-files", files, "segments-in-use", s.log.Hanged())
 	}
 	if s.log.FileMin() >= target {
-		c.cleaned = target
+		c.cleaned.Store(target)
 	}
-	return target < low, nil
+	return target < low, nil // dispatch will come there
 }
 
 // removeSegments removes at most cleanBatch segments below low that nobody has pinned.
@@ -166,10 +171,13 @@ func (p *points) raised(begin, grew int64) {
 	}
 }
 
-// Cleaning tells that files of what was trimmed are still there: waiting their turn, or in use.
+// Cleaning tells that segments of what was trimmed still take space: waiting their turn, or in use.
 func (s *Store) Cleaning() bool {
 	return s.log.FileMin() < s.log.MinOffset() || s.log.Hanged() > 0
 }
+
+// CleanedTo is the minimum up to which the work is done: queues corrected, files gone.
+func (s *Store) CleanedTo() int64 { return s.cleaner.cleaned.Load() }
 
 // SegmentSize is the size of each log segment.
 func (s *Store) SegmentSize() int64 { return s.cfg.SegmentSize }

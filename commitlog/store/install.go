@@ -57,7 +57,8 @@ func (s *Store) emptyLog(base int64) error {
 	}
 	s.cleaner.mu.Lock()
 	defer s.cleaner.mu.Unlock()
-	s.cleaner.raised, s.cleaner.cleaned = 0, 0
+	s.cleaner.raised = 0
+	s.cleaner.cleaned.Store(0)
 	// What dispatch dies of it has told.
 	if err := s.dispatcher.Load().Close(); err != nil {
 		return err
