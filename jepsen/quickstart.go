@@ -347,7 +347,7 @@ func (q *quick) close(failed error) error {
 		return nil
 	}
 	err := q.cluster.Close()
-	if failed != nil {
+	if failed != nil && !errors.Is(failed, context.Canceled) { // after an interrupt there is nothing to look at
 		fmt.Fprintf(q.cfg.Out, "data and logs are in %s\n", q.cfg.Dir)
 		return err
 	}
@@ -356,8 +356,10 @@ func (q *quick) close(failed error) error {
 
 func (q *quick) sayKept() {
 	dir := q.cfg.Dir
-	if rel, err := filepath.Rel(".", dir); err == nil && !strings.HasPrefix(rel, "..") {
-		dir = rel
+	if wd, err := os.Getwd(); err == nil {
+		if rel, err := filepath.Rel(wd, dir); err == nil && !strings.HasPrefix(rel, "..") {
+			dir = rel
+		}
 	}
 	d := ""
 	if dir != "cluster-data" {

@@ -47,11 +47,11 @@ func newQuickstart() *cobra.Command {
 			if err := workload.StockLog(clientLog); err != nil {
 				return err
 			}
-			if err := jepsen.Quickstart(cmd.Context(), cfg); err != nil {
-				return err
+			err = jepsen.Quickstart(cmd.Context(), cfg)
+			if err == nil || cmd.Context().Err() != nil {
+				_ = os.Remove(clientLog)
 			}
-			_ = os.Remove(clientLog)
-			return nil
+			return err
 		},
 	}
 	f := cmd.Flags()

@@ -25,7 +25,7 @@ import (
 type delivery struct {
 	topic, body string
 	reconsumed  int32
-	stored      time.Time
+	stored, at  time.Time
 	properties  map[string]string
 }
 
@@ -39,7 +39,7 @@ type journal struct {
 func (j *journal) add(_ context.Context, msgs ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 	result := consumer.ConsumeSuccess
 	for _, m := range msgs {
-		d := delivery{m.Topic, string(m.Body), m.ReconsumeTimes, time.UnixMilli(m.StoreTimestamp), m.GetProperties()}
+		d := delivery{m.Topic, string(m.Body), m.ReconsumeTimes, time.UnixMilli(m.StoreTimestamp), time.Now(), m.GetProperties()}
 		j.mu.Lock()
 		j.got = append(j.got, d)
 		j.mu.Unlock()
@@ -286,7 +286,7 @@ func TestOtherDelayLevels(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := append(n.Args(), "--message-delay-level", "1s 2s")
-	text, err := exec.CommandContext(withTimeout(t, 30*time.Second), args[0], args[1:]...).CombinedOutput()
+	text, err := exec.CommandContext(withTimeout(t, 30*time.Second), serverBin(t), args...).CombinedOutput()
 	out := string(text)
 	if err == nil || !strings.Contains(out, "--message-delay-level") || !strings.Contains(out, "fixed at bootstrap") {
 		t.Errorf("it wrote:\n%s", out)
