@@ -1,5 +1,5 @@
 // Package broker holds the broker's request processors, one file per request family: send,
-// send-back, ends of transactions, pull and its hold list, consumer offsets, queue offsets, heartbeats and
+// send-back, ends of transactions, pull and its hold list, consumer offsets, queue offsets, queries by key, heartbeats and
 // membership, queue locks, topic, group and status administration.
 //
 // It turns requests into commands for Raft and reads what has been applied; it never writes
@@ -120,6 +120,7 @@ func (b *Broker) Register(s *transport.Server) {
 	// These may read cold pages.
 	s.Handle(remoting.RequestSearchOffsetByTimestamp, b.leaderOnly(refuseUnavailable, b.searchOffset))
 	s.Handle(remoting.RequestViewMessageByID, b.viewMessage)
+	s.Handle(remoting.RequestQueryMessage, b.queryMessage)
 	s.Handle(remoting.RequestConsumerSendMsgBack, b.leaderOnly(closeConnection, b.sendBack))
 	s.Handle(remoting.RequestEndTransaction, b.leaderOnly(refuseUnavailable, b.endTransaction))
 	s.Handle(remoting.RequestHeartBeat, b.heartbeat)
