@@ -66,6 +66,12 @@ type Config struct {
 	// MappedFileSizeConsumeQueue is the size of a consume queue file, rounded up to units of 20
 	// by the store. Local.
 	MappedFileSizeConsumeQueue int64
+	// MessageIndexEnable keeps the key index that queries by key and by unique key need. Local. Switched on
+	// later, it is built from the whole log while the node serves.
+	MessageIndexEnable bool
+	// MaxHashSlotNum and MaxIndexNum are the slots and entries of an index file, local: 4 and 20 bytes each.
+	// Other numbers build the index again.
+	MaxHashSlotNum, MaxIndexNum int
 
 	// RaftLogStore is wal (hashicorp/raft-wal) or bolt (raft-boltdb). It can't change on a folder
 	// with data.
@@ -155,6 +161,9 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.StringVar(&c.FlushDiskType, "flush-disk-type", asyncFlush, "`mode` "+asyncFlush+", or "+syncFlush+": an answer also waits for the commit log's flush")
 	sizeVar(fs, &c.MappedFileSizeCommitLog, "mapped-file-size-commit-log", gib, "commit log segment `size`, equal on all nodes, fixed at bootstrap")
 	sizeVar(fs, &c.MappedFileSizeConsumeQueue, "mapped-file-size-consume-queue", 6_000_000, "consume queue file `size`")
+	fs.BoolVar(&c.MessageIndexEnable, "message-index-enable", true, "keep the key index, for queries by key and unique key")
+	fs.IntVar(&c.MaxHashSlotNum, "max-hash-slot-num", 5_000_000, "`number` of hash slots of a key index file")
+	fs.IntVar(&c.MaxIndexNum, "max-index-num", 20_000_000, "`number` of entries of a key index file")
 
 	fs.StringVar(&c.RaftLogStore, "raft-log-store", raftLogWAL, "Raft log `store`: "+raftLogWAL+" or "+raftLogBolt)
 	fs.DurationVar(&c.RaftHeartbeatTimeout, "raft-heartbeat-timeout", 800*time.Millisecond, "silence of the leader before an election, `duration`")

@@ -45,6 +45,8 @@ const (
 	maxSegmentSize       = 4 * gib // a record's size and a queue unit's are 32 bits, and one mapping stays handy
 	segmentAlignment     = 4096
 	minQueueFileSize     = 2000
+	maxHashSlots         = 100_000_000
+	maxIndexEntries      = 1_000_000_000 // 20 GB
 	maxQueueFileSize     = gib
 	minMessageSize       = kib
 	maxMessageSize       = 7 * mib // with properties below what one Raft command may be (8 MiB)
@@ -212,12 +214,21 @@ func (c *Config) checkStore() (errs []error) {
 			fmt.Sprintf("allowed are multiples of %d from %s to %s", segmentAlignment, formatSize(minSegmentSize), formatSize(maxSegmentSize))})
 	}
 	errs = append(errs, checkSize("mapped-file-size-consume-queue", c.MappedFileSizeConsumeQueue, minQueueFileSize, maxQueueFileSize)...)
+	errs = append(errs, checkNumber("max-hash-slot-num", c.MaxHashSlotNum, 1, maxHashSlots)...)
+	errs = append(errs, checkNumber("max-index-num", c.MaxIndexNum, 2, maxIndexEntries)...)
 	sizeErrs := checkSize("max-message-size", c.MaxMessageSize, min(minMessageSize, maxBodyInSegment(segment)), maxMessageSize)
 	if most := maxBodyInSegment(segment); len(sizeErrs) == 0 && segment >= minSegmentSize && c.MaxMessageSize > most {
 		sizeErrs = append(sizeErrs, flagError{"max-message-size", formatSize(c.MaxMessageSize), fmt.Sprintf(
 			"contradicts --mapped-file-size-commit-log %s: a message must fit a segment with its properties; allowed are at most %s", formatSize(segment), formatSize(most))})
 	}
 	return append(errs, sizeErrs...)
+}
+
+func checkNumber(flag string, n, least, most int) []error {
+	if n >= least && n <= most {
+		return nil
+	}
+	return []error{flagError{flag, n, fmt.Sprintf("allowed are %d to %d", least, most)}}
 }
 
 func checkSize(flag string, n, least, most int64) []error {

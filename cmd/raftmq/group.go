@@ -94,7 +94,8 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		mode = store.SyncFlush
 	}
 	g.store, err = store.Open(store.Config{Dir: filepath.Join(cfg.DataDir, "store"), SegmentSize: cfg.MappedFileSizeCommitLog,
-		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Logger: d.Logger})
+		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MessageIndexEnable: cfg.MessageIndexEnable, MaxHashSlotNum: cfg.MaxHashSlotNum, MaxIndexNum: cfg.MaxIndexNum,
+		MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Logger: d.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -442,6 +443,7 @@ func (c *Config) properties() map[string]string {
 		"brokerClusterName": c.ClusterName, "brokerName": c.BrokerName, "storePathRootDir": filepath.Join(c.DataDir, "store"),
 		"listenPort":              portOf(c.ClientAdvertise),
 		"mappedFileSizeCommitLog": strconv.FormatInt(c.MappedFileSizeCommitLog, 10), "mappedFileSizeConsumeQueue": strconv.FormatInt(c.MappedFileSizeConsumeQueue, 10),
+		"messageIndexEnable": strconv.FormatBool(c.MessageIndexEnable), "maxHashSlotNum": strconv.Itoa(c.MaxHashSlotNum), "maxIndexNum": strconv.Itoa(c.MaxIndexNum),
 		"flushDiskType": c.FlushDiskType, "maxMessageSize": strconv.FormatInt(c.MaxMessageSize, 10),
 		"autoCreateTopicEnable": strconv.FormatBool(c.AutoCreateTopic), "autoCreateSubscriptionGroup": strconv.FormatBool(c.AutoCreateGroup),
 		"defaultTopicQueueNums": strconv.Itoa(c.DefaultTopicQueues), "messageDelayLevel": c.MessageDelayLevel,

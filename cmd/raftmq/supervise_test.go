@@ -94,7 +94,8 @@ func TestF27FullDiskComesBack(t *testing.T) {
 		}
 	})
 	port := freePorts(t, 3)
-	s := startServer(t, serverArgs(filepath.Join(disk, "data"), port, "--bootstrap-expect", "1", "--mapped-file-size-commit-log", "1MiB", "--max-message-size", "512KiB")...)
+	s := startServer(t, serverArgs(filepath.Join(disk, "data"), port, "--bootstrap-expect", "1", "--mapped-file-size-commit-log", "1MiB", "--max-message-size", "512KiB",
+		"--max-hash-slot-num", "1000", "--max-index-num", "10000")...)
 	s.ready(port)
 	at := fmt.Sprintf("--name-servers=127.0.0.1:%d", port)
 	mustRun(t, "", "topic", "create", "t", "--queues", "1", at)
