@@ -132,7 +132,7 @@ Exit status: 0 all well, 1 damage was found (verify), 2 the folder could not be 
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return unreadable(err) })
-	cmd.AddCommand(newStoreDumpCommand(), newStoreVerifyCommand(), newStoreStatCommand())
+	cmd.AddCommand(newStoreDumpCommand(), newStoreVerifyCommand(), newStoreStatCommand(), newStoreCompareCommand(), newStoreExportConfigCommand())
 	return cmd
 }
 
