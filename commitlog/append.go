@@ -70,10 +70,7 @@ func (l *Log) Append(topic []byte, queueID int32, records []byte, n int) (Append
 	if err != nil {
 		return Appended{}, l.fail(err)
 	}
-	a := Appended{PhyOffset: l.pos}
-	if a.QueueOffset, err = l.place(dst, records, &offsets[queueID]); err != nil {
-		return Appended{}, l.fail(err)
-	}
+	a := Appended{PhyOffset: l.pos, QueueOffset: l.place(dst, records, &offsets[queueID])}
 	l.pos += total
 	return a, nil
 }
@@ -121,10 +118,18 @@ func (l *Log) reserve(q *mappedfile.Queue, n int) ([]byte, error) {
 	return b, err
 }
 
+// writeOut writes what the entry has gathered to its segment.
+func (l *Log) writeOut() error {
+	err := l.log.WriteOut()
+	if errors.Is(err, mappedfile.ErrNoSpace) && l.cfg.NoSpace != nil && l.cfg.NoSpace() {
+		err = l.log.WriteOut()
+	}
+	return err
+}
+
 // place copies records to dst, which is at l.pos, patches them and adds them to the entry's checksum.
 // next is their queue's counter; the first queue offset is returned.
-func (l *Log) place(dst, records []byte, next *int64) (first int64, err error) {
-	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)
+func (l *Log) place(dst, records []byte, next *int64) (first int64) {
 	copy(dst, records)
 	*next = max(0, *next)
 	for off := 0; off < len(dst); {
@@ -146,20 +151,20 @@ func (l *Log) place(dst, records []byte, next *int64) (first int64, err error) {
 		off += v.Size()
 	}
 	l.entry.crc = crc32.Update(l.entry.crc, castagnoli, dst)
-	return first, nil
+	return first
 }
 
-// fillSegment writes the blank filler: all n bytes that remain of the segment. Those behind its
-// header are zero already: files start so, and a cut restores it.
+// fillSegment writes the blank filler: all n bytes that remain of the segment, zero behind its header.
 func (l *Log) fillSegment(n int) error {
 	var buf [record.BlankMinSize]byte
 	header := record.AppendBlank(buf[:0], n)
 	if !l.entry.replaying {
-		dst, err := l.reserve(l.log, n)
+		dst, err := l.reserve(l.log, len(header))
 		if err != nil {
 			return err
 		}
-		if err := guardedCopy(dst, header); err != nil {
+		copy(dst, header)
+		if err := l.log.Skip(int64(n - len(header))); err != nil {
 			return err
 		}
 	}
@@ -169,12 +174,6 @@ func (l *Log) fillSegment(n int) error {
 	}
 	l.entry.crc = crc
 	l.pos += int64(n)
-	return nil
-}
-
-func guardedCopy(dst, src []byte) (err error) {
-	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)
-	copy(dst, src)
 	return nil
 }
 
@@ -199,6 +198,9 @@ func (l *Log) EndEntry() error {
 		}
 	} else {
 		if l.pos > e.start {
+			if err := l.writeOut(); err != nil {
+				return l.fail(err)
+			}
 			if err := l.writeJournal(&r); err != nil {
 				return l.fail(err)
 			}

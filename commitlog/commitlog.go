@@ -78,6 +78,12 @@ type Config struct {
 	// VerifyBytes is how much of the log below the recovery point Open verifies as well, in whole
 	// entries (64 MiB; negative: nothing). Above it everything is verified always.
 	VerifyBytes int64
+	// MaxMapped bounds how many segments are mapped at a time; others are mapped again by who reads them (128; negative: all are
+	// mapped).
+	MaxMapped int
+	// Pool lends write buffers of SegmentSize (transientStorePoolEnable); nil: none. What is published is readable after
+	// CommitBuffers then. The owner closes it after the log.
+	Pool *mappedfile.Pool
 	// Snapshot returns the position of the newest snapshot whose log bytes are in this log, zero when there is none. It is asked
 	// when the recovery point or the journal is lost: what the snapshot covers is durable, and what is behind it comes again
 	// from the Raft log. nil: such a loss is ErrCorrupt.
@@ -109,6 +115,10 @@ func (c *Config) ensureDefaults() {
 	if c.VerifyBytes == 0 {
 		c.VerifyBytes = 64 << 20
 	}
+	if c.MaxMapped == 0 {
+		c.MaxMapped = 128
+	}
+	c.MaxMapped = max(c.MaxMapped, 0)
 	if c.QuarantineDir == "" {
 		c.QuarantineDir = filepath.Join(c.JournalDir, "quarantine")
 	}

@@ -97,6 +97,11 @@ func (h *history) run(l *Log, steps []step) error {
 			if err := play(l, s); err != nil {
 				return err
 			}
+			if s.index%3 == 0 { // the commit thread of a pool
+				if _, err := l.CommitBuffers(int(s.index % 2)); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
@@ -128,7 +133,25 @@ type reference struct {
 func crashConfig(f *faultfile.FS) Config {
 	return Config{
 		Dir: "d/commitlog", JournalDir: "d/journal", SegmentSize: testSegment, AllocateStep: mappedfile.PageSize,
-		JournalFileSize: 2048, FS: f,
+		JournalFileSize: 2048, MaxMapped: 2, FS: f,
+	}
+}
+
+// pooled is crashConfig with write buffers, too few of them.
+func pooled(t testing.TB) func(f *faultfile.FS) Config {
+	return func(f *faultfile.FS) Config {
+		cfg := crashConfig(f)
+		pool, err := mappedfile.NewPool(2, testSegment, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := pool.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		cfg.Pool = pool
+		return cfg
 	}
 }
 
@@ -156,18 +179,18 @@ func makeReference(t testing.TB, steps []step) reference {
 }
 
 // checkImage opens what a crash left, checks it, replays the rest and checks the outcome.
-func checkImage(f *faultfile.FS, h *history, ref *reference, steps []step, rng *rand.Rand) error {
+func checkImage(f *faultfile.FS, config func(*faultfile.FS) Config, h *history, ref *reference, steps []step, rng *rand.Rand) error {
 	// A second crash while recovering from the first must not matter.
 	if rng.IntN(2) == 0 {
 		f.CutAt(rng.IntN(40))
-		if l, err := Open(crashConfig(f)); err == nil {
+		if l, err := Open(config(f)); err == nil {
 			_ = l.Close() // fails or not, as the power has it
 		} else if errors.Is(err, ErrCorrupt) || errors.Is(err, mappedfile.ErrLayout) {
 			return fmt.Errorf("recovery that is cut off: %w", err)
 		}
 		f = f.Crash(faultfile.LoseSome, rng)
 	}
-	l, err := Open(crashConfig(f))
+	l, err := Open(config(f))
 	if err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
@@ -183,7 +206,7 @@ func checkImage(f *faultfile.FS, h *history, ref *reference, steps []step, rng *
 		f.CutAt(f.Ops())
 		_ = l.Close() // cannot flush
 		f = f.Crash(faultfile.LoseAll, rng)
-		if l, err = Open(crashConfig(f)); err != nil {
+		if l, err = Open(config(f)); err != nil {
 			return fmt.Errorf("recovery of the recovered: %w", err)
 		}
 		if _, _, again := l.Recovered(); again != end {
@@ -202,6 +225,9 @@ func checkImage(f *faultfile.FS, h *history, ref *reference, steps []step, rng *
 		return fmt.Errorf("entry %d recovered, %d was the last begun", index, h.started)
 	}
 	check := func(to int64) error {
+		if _, err := l.CommitBuffers(0); err != nil {
+			return err
+		}
 		min := l.MinOffset()
 		if min > 0 && min > h.snapshots[len(h.snapshots)-1].LogEnd || l.MaxOffset() != to {
 			return fmt.Errorf("log is %d to %d, want end %d", min, l.MaxOffset(), to)
@@ -258,6 +284,10 @@ func TestCrashAtEveryOperation(t *testing.T) {
 	for seed := range seeds {
 		steps := script(seed, 90, seed%2 == 1)
 		ref := makeReference(t, steps)
+		config := crashConfig
+		if seed >= 2 {
+			config = pooled(t)
+		}
 		for i, done := 0, false; !done; i += stride {
 			done = true
 			for _, cut := range []bool{true, false} {
@@ -268,7 +298,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 					f.FailAt(i, nil)
 				}
 				h := history{snapshots: []Position{{}}}
-				l, err := Open(crashConfig(f))
+				l, err := Open(config(f))
 				if err == nil {
 					err = h.run(l, steps)
 					if cerr := l.Close(); err == nil {
@@ -286,7 +316,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 				}
 				rng := rand.New(rand.NewPCG(seed, uint64(i)))
 				for _, loss := range []faultfile.Loss{faultfile.LoseNothing, faultfile.LoseAll, faultfile.LoseSome} {
-					if err := checkImage(f.Crash(loss, rng), &h, &ref, steps, rng); err != nil {
+					if err := checkImage(f.Crash(loss, rng), config, &h, &ref, steps, rng); err != nil {
 						t.Fatalf("seed %d, operation %d of %d (%s), cut %v, loss %d: %v", seed, i, f.Ops(), f.Trace()[min(i, f.Ops()-1)], cut, loss, err)
 					}
 				}

@@ -11,6 +11,11 @@ import (
 // and then the journal that names its bytes, and returns how far both are durable. A failed flush poisons
 // the log (mappedfile.ErrPoisoned).
 func (l *Log) Flush(leastPages int) (int64, error) {
+	if leastPages == 0 {
+		if _, err := l.log.CommitBuffers(0); err != nil {
+			return l.flushedTo.Load(), err
+		}
+	}
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	end, err := l.log.Flush(leastPages)
@@ -25,6 +30,11 @@ func (l *Log) Flush(leastPages int) (int64, error) {
 	}
 	return end, nil
 }
+
+// CommitBuffers writes what is published from the pool's buffers to the segments and makes it readable, when at least leastPages
+// pages wait (0: any) or a segment is full, and returns the readable end. Without a pool there is nothing to do. A write that fails
+// poisons the log.
+func (l *Log) CommitBuffers(leastPages int) (int64, error) { return l.log.CommitBuffers(leastPages) }
 
 // prepareLoop makes files and reserves blocks ahead of the writer, so that Append finds them. Close
 // joins it.

@@ -98,11 +98,12 @@ func (l *Log) WriteRaw(p []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := guardedCopy(dst, p[:n]); err != nil {
-			return l.fail(err)
-		}
+		copy(dst, p[:n])
 		l.raw.crc = crc32.Update(l.raw.crc, castagnoli, p[:n])
 		p = p[n:]
+	}
+	if err := l.log.WriteOut(); err != nil {
+		return l.fail(err)
 	}
 	return nil
 }

@@ -138,7 +138,8 @@ func (l *Log) openLog(end int64) error {
 	}
 	l.log, err = mappedfile.Open(mappedfile.Options{
 		Dir: l.cfg.Dir, FileSize: l.cfg.SegmentSize, AllocateStep: min(l.cfg.AllocateStep, l.cfg.SegmentSize),
-		Random: true, Recover: true, DurableEnd: end, Logger: l.logger, FS: l.cfg.FS,
+		Staged: true, MaxMapped: l.cfg.MaxMapped, Pool: l.cfg.Pool, Ahead: 2,
+		Recover: true, DurableEnd: end, Logger: l.logger, FS: l.cfg.FS,
 	})
 	if err != nil {
 		return fmt.Errorf("commitlog: %w", err)
@@ -299,6 +300,9 @@ func (l *Log) Verify(from int64) error {
 	l.published.Lock()
 	end := l.published.pos
 	l.published.Unlock()
+	if _, err := l.log.CommitBuffers(0); err != nil {
+		return err
+	}
 	damages, why, err := l.scan(from, end, 0)
 	if len(damages) > 0 {
 		l.Suspect(damages...)

@@ -84,6 +84,20 @@ func (h *handle) Dirty(off, n int64) error {
 	return nil
 }
 
+func (h *handle) WriteAt(b []byte, off int64) error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if off < 0 || off+int64(len(b)) > int64(len(h.node.mem)) {
+		panic(fmt.Sprintf("faultfile: write of %d bytes at %d of %s with %d", len(b), off, h.path, len(h.node.mem)))
+	}
+	err := h.step("writeat")
+	if err != nil {
+		b = b[:len(b)/2] // a part of it
+	}
+	copy(h.node.mem[off:], b)
+	return err
+}
+
 func (h *handle) Sync() error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()

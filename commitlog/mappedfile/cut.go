@@ -15,17 +15,26 @@ func (q *Queue) Truncate(off int64) error {
 	if err := q.writable(); err != nil {
 		return err
 	}
+	q.flushMu.Lock()
+	defer q.flushMu.Unlock()
+	q.commitMu.Lock()
+	defer q.commitMu.Unlock()
+	if q.o.Pool != nil {
+		if _, err := q.commitBuffersLocked(0); err != nil {
+			return err
+		}
+	}
 	if off < q.minOffset.Load() || off > q.readable.Load() {
 		return fmt.Errorf("%w: truncate to %d, readable is %d to %d", ErrOutOfRange, off, q.MinOffset(), q.MaxOffset())
 	}
-	q.flushMu.Lock()
-	defer q.flushMu.Unlock()
 	q.makeMu.Lock()
 	defer q.makeMu.Unlock()
 	if err := q.dropPrepared(); err != nil {
 		return err
 	}
+	q.leave()
 	files := q.list()
+	q.dropBuffers(files)
 	keep := len(files)
 	// From the last one on, so that a crash leaves no gap. A file that starts at off goes too.
 	for keep > 0 && files[keep-1].from >= off {
@@ -41,8 +50,12 @@ func (q *Queue) Truncate(off int64) error {
 	cut := q.fileAt(files[:keep], off)
 	changed := false
 	if cut != nil {
+		ok, err := cut.acquire()
+		if err != nil || !ok {
+			return fmt.Errorf("cut %s: %w", cut.path, errOrClosed(err))
+		}
+		defer cut.release()
 		pos := off - cut.from
-		var err error
 		if changed, err = cut.handle.Zero(pos, q.o.FileSize-pos); err != nil {
 			return fmt.Errorf("zero %s from %d: %w", cut.path, pos, err)
 		}
@@ -60,19 +73,27 @@ func (q *Queue) Truncate(off int64) error {
 		}
 	}
 	q.wrote = off
+	q.published.Store(off)
 	q.readable.Store(off)
 	q.flushed.Store(min(off, q.flushed.Load()))
 	return nil
 }
 
-// dropPrepared removes the file made ahead, before the files that it follows go. makeMu is held.
+// dropPrepared removes the files made ahead, the last first, before the files that they follow go. makeMu is held.
 func (q *Queue) dropPrepared() error {
-	f := q.prepared.Swap(nil)
-	if f == nil {
-		return nil
+	for {
+		ahead := q.ahead()
+		n := len(ahead)
+		if n == 0 {
+			return nil
+		}
+		rest := ahead[: n-1 : n-1]
+		q.prepared.Store(&rest)
+		ahead[n-1].release()
+		if err := q.fs.Remove(ahead[n-1].path); err != nil {
+			return err
+		}
 	}
-	f.release()
-	return q.fs.Remove(f.path)
 }
 
 func (q *Queue) setFiles(files []*File) {
@@ -96,10 +117,16 @@ func (q *Queue) SetFlushed(off int64) error {
 		if start >= to {
 			continue
 		}
-		if err := q.allocate(f, to-f.from, to-f.from); err != nil {
+		if err := q.allocateHeld(f, to-f.from, to-f.from); err != nil {
 			return err
 		}
-		if err := f.handle.Dirty(start-f.from, to-start); err != nil {
+		ok, err := f.acquire()
+		if err != nil || !ok {
+			return fmt.Errorf("%s: %w", f.path, errOrClosed(err))
+		}
+		err = f.handle.Dirty(start-f.from, to-start)
+		f.release()
+		if err != nil {
 			return fmt.Errorf("%s: %w", f.path, err)
 		}
 	}
@@ -129,9 +156,13 @@ func (q *Queue) Reset(off int64) error {
 	}
 	q.flushMu.Lock()
 	defer q.flushMu.Unlock()
+	q.commitMu.Lock()
+	defer q.commitMu.Unlock()
 	q.makeMu.Lock()
 	defer q.makeMu.Unlock()
+	q.leave()
 	files := q.list()
+	q.dropBuffers(files)
 	err := q.dropPrepared()
 	for i := len(files) - 1; i >= 0 && err == nil; i-- {
 		err = q.fs.Remove(files[i].path)
@@ -145,6 +176,7 @@ func (q *Queue) Reset(off int64) error {
 	q.setFiles(nil)
 	q.wrote = off
 	q.minOffset.Store(off)
+	q.published.Store(off)
 	q.readable.Store(off)
 	q.flushed.Store(off)
 	q.rewritten.Store(math.MaxInt64)

@@ -43,53 +43,65 @@ func (q *Queue) addFile(off, need int64) error {
 
 // take returns the file that starts at from: the prepared one, or a new one. makeMu is held.
 func (q *Queue) take(from, need int64) (*File, error) {
-	if f := q.prepared.Load(); f != nil && f.from == from {
-		q.prepared.Store(nil)
-		return f, nil
+	if ahead := q.ahead(); len(ahead) > 0 && ahead[0].from == from {
+		rest := ahead[1:]
+		q.prepared.Store(&rest)
+		return ahead[0], nil
 	}
-	// One that was made for another place: the first WriteAt of an empty queue chose another file.
+	// Some that were made for another place: the first WriteAt of an empty queue chose another file.
 	if err := q.dropPrepared(); err != nil {
 		return nil, err
 	}
 	f, err := q.createFile(from, need)
 	if err == nil {
 		q.entriesDirty.Store(true)
+		q.evict()
 	}
 	return f, err
 }
 
-// Prepare makes the next file ahead of need (called by the pre-allocation goroutine), and takes
-// blocks ahead in the current one. It may run beside the writer; it does nothing when the
-// next file is there already. It waits for the disk, but holds up nobody meanwhile.
+// Prepare makes the next files ahead of need (called by the pre-allocation goroutine), and takes
+// blocks ahead in the current one. It may run beside the writer; it does nothing when they are
+// there already. It waits for the disk, but holds up nobody meanwhile.
 func (q *Queue) Prepare() error {
-	if err := q.writable(); err != nil {
-		return err
+	for {
+		if err := q.writable(); err != nil {
+			return err
+		}
+		f, err := q.prepareFile()
+		if err != nil || f == nil {
+			return err
+		}
+		q.evict()
+		// Those before it as well: a file must not be on disk without its predecessor.
+		err = q.nameFiles(append(slices.Clone(q.list()), q.ahead()...))
+		f.release() // the writer may have taken it by now, and retention removed it
+		if err != nil {
+			return err
+		}
 	}
-	f, err := q.prepareFile()
-	if err != nil || f == nil {
-		return err
-	}
-	defer f.release() // the writer may have taken f by now, and retention removed it
-	// Those before it as well: a file must not be on disk without its predecessor.
-	return q.nameFiles(append(slices.Clone(q.list()), f))
 }
 
-// prepareFile returns a new prepared file with a reference for the caller, or nil if there is one.
+// prepareFile returns a new prepared file with a reference for the caller, or nil if there are enough.
 func (q *Queue) prepareFile() (*File, error) {
 	q.makeMu.Lock()
 	defer q.makeMu.Unlock()
+	ahead := q.ahead()
 	var from int64
 	if last := q.last(); last != nil {
-		ahead := min(q.readable.Load()-last.from+q.allocateStep(), q.o.FileSize)
-		if err := q.allocate(last, ahead, ahead); err != nil {
+		to := min(q.published.Load()-last.from+q.allocateStep(), q.o.FileSize)
+		if err := q.allocateHeld(last, to, to); err != nil {
 			return nil, err
 		}
 		from = last.from + q.o.FileSize
 	} else {
-		end := q.readable.Load()
+		end := q.published.Load()
 		from = end - end%q.o.FileSize
 	}
-	if p := q.prepared.Load(); p != nil || q.closed.Load() {
+	if n := len(ahead); n > 0 {
+		from = ahead[n-1].from + q.o.FileSize
+	}
+	if len(ahead) >= max(q.o.Ahead, 1) || q.closed.Load() {
 		return nil, nil
 	}
 	f, err := q.createFile(from, q.allocateStep())
@@ -98,6 +110,7 @@ func (q *Queue) prepareFile() (*File, error) {
 	}
 	q.entriesDirty.Store(true)
 	f.refs.Add(1)
-	q.prepared.Store(f)
+	more := append(slices.Clone(ahead), f)
+	q.prepared.Store(&more)
 	return f, nil
 }

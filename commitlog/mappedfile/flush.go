@@ -47,10 +47,17 @@ func (q *Queue) flushRange(off, end int64) error {
 	for _, f := range files {
 		to := min(end, f.from+q.o.FileSize)
 		start := max(off, f.from)
-		if start >= to || !f.acquire() {
+		if start >= to {
 			continue
 		}
-		err := f.handle.SyncRange(start-f.from, to-start)
+		ok, err := f.acquire()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		err = f.handle.SyncRange(start-f.from, to-start)
 		f.release()
 		if err != nil {
 			return err
@@ -65,10 +72,17 @@ func (q *Queue) nameFiles(files []*File) error {
 	q.nameMu.Lock()
 	defer q.nameMu.Unlock()
 	for _, f := range files {
-		if f.named.Load() || !f.acquire() { // removed meanwhile
+		if f.named.Load() {
 			continue
 		}
-		err := f.handle.SyncSize()
+		ok, err := f.acquire()
+		if err != nil {
+			return err
+		}
+		if !ok { // removed meanwhile
+			continue
+		}
+		err = f.handle.SyncSize()
 		f.release()
 		if err != nil {
 			return q.fail(err)

@@ -47,6 +47,9 @@ type Handle interface {
 	// Dirty marks mapped bytes [off, off+n) as to be written by the next sync, though they are not
 	// changed: after a failed sync the kernel may call pages clean that never reached the disk.
 	Dirty(off, n int64) error
+	// WriteAt writes b at off, within the file, as a mapped write would, without making it durable. After an error a part may
+	// be written.
+	WriteAt(b []byte, off int64) error
 	// Sync makes content and size of the whole file durable. Nobody writes meanwhile.
 	Sync() error
 	// SyncSize makes the size durable; of the content it says nothing. The writer may be at work.

@@ -58,14 +58,25 @@ type Options struct {
 	// 0 takes the whole file before it is mapped. A fault past allocated bytes is SIGBUS.
 	AllocateStep int64
 	Random       bool // madvise(MADV_RANDOM)
-	ReadOnly     bool
+	// Staged lets Append hand out memory that WriteOut writes by position, instead of the mapping: a page fault costs three
+	// times as much as that copy, and msync of pages that were dirtied so writes whole folios. Reads go through the mapping.
+	Staged bool
+	// Pool lends a buffer for each file that the writer enters: what Append handed out is not written before
+	// CommitBuffers. Needs Staged.
+	Pool *Pool
+	// MaxMapped bounds how many files are mapped at a time (0: all are). Others are unmapped and closed, and mapped
+	// again by whoever reads them; views, the writer's file and what is not durable keep theirs.
+	MaxMapped int
+	// Ahead is how many files Prepare makes ahead (1).
+	Ahead    int
+	ReadOnly bool
 	// Recover says that the owner knows that everything below DurableEnd was durable once, and gets back
 	// from elsewhere what was behind it. Open then makes files whole that are short behind that end, removes those behind a
 	// hole there, and takes for named what begins below it.
 	Recover    bool
 	DurableEnd int64
-	Logger       hclog.Logger // default: none
-	FS           FS           // default: the operating system's
+	Logger     hclog.Logger // default: none
+	FS         FS           // default: the operating system's
 }
 
 // View is a counted piece of a mapping. Bytes may be used until Release.

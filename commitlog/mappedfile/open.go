@@ -14,8 +14,11 @@ import (
 // SetFlushed). A tail file of zero length, which a crash during creation leaves, is made
 // again (F39); any other file that does not belong is ErrLayout and nothing is changed.
 func Open(o Options) (*Queue, error) {
-	if o.FileSize <= 0 || o.AllocateStep < 0 {
+	switch {
+	case o.FileSize <= 0 || o.AllocateStep < 0:
 		return nil, fmt.Errorf("mappedfile: file size %d, allocate step %d: must be positive", o.FileSize, o.AllocateStep)
+	case o.Pool != nil && (!o.Staged || o.Pool.size < o.FileSize):
+		return nil, fmt.Errorf("mappedfile: pool of %d bytes a buffer, files of %d, staged %v", o.Pool.size, o.FileSize, o.Staged)
 	}
 	q := &Queue{o: o, fs: o.FS, logger: o.Logger}
 	q.rewritten.Store(math.MaxInt64)
@@ -66,6 +69,7 @@ func Open(o Options) (*Queue, error) {
 		end := files[len(files)-1].from + o.FileSize
 		q.wrote = end
 		q.minOffset.Store(files[0].from)
+		q.published.Store(end)
 		q.readable.Store(end)
 		q.flushed.Store(end)
 	}

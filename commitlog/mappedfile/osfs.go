@@ -197,6 +197,11 @@ func (h *osHandle) Dirty(off, n int64) error {
 	})
 }
 
+func (h *osHandle) WriteAt(b []byte, off int64) error {
+	_, err := h.file.WriteAt(b, off)
+	return noSpace(err)
+}
+
 func (h *osHandle) Sync() error     { return h.file.Sync() }
 func (h *osHandle) SyncSize() error { return h.file.Sync() }
 

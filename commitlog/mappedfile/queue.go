@@ -1,7 +1,6 @@
 package mappedfile
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -22,6 +21,9 @@ type Queue struct {
 	filesMu sync.Mutex
 
 	wrote     int64        // end of what Append handed out; the writer's
+	cur       *File        // the file of wrote, when the writer has entered it; the writer's, with a reference
+	stage     stage        // the writer's
+	published atomic.Int64 // end of what Commit was told; with a pool the readable end follows it
 	minOffset atomic.Int64 // the positions of the package comment
 	readable  atomic.Int64
 	flushed   atomic.Int64 // moved by Flush, recovery and DeleteBefore only
@@ -29,10 +31,15 @@ type Queue struct {
 	// Flush began; none when it is MaxInt64. The durable end is the lower of it and flushed.
 	rewritten atomic.Int64
 
-	makeMu   sync.Mutex           // held while a file is made, never across a sync
-	prepared atomic.Pointer[File] // made ahead, not yet in files
+	makeMu   sync.Mutex              // held while a file is made, never across a sync
+	prepared atomic.Pointer[[]*File] // made ahead, not yet in files; ascending; replaced under makeMu
 
-	flushMu      sync.Mutex   // serialises Flush; taken before makeMu, that before filesMu
+	mapped  atomic.Int64
+	evictMu sync.Mutex // guards hand
+	hand    int
+
+	commitMu     sync.Mutex   // serialises CommitBuffers; taken before makeMu
+	flushMu      sync.Mutex   // serialises Flush; taken before commitMu and makeMu, that before filesMu
 	nameMu       sync.Mutex   // serialises nameFiles
 	removeMu     sync.Mutex   // serialises DeleteBefore
 	hanged       atomic.Int64 // removed files that views still hold
@@ -71,7 +78,7 @@ func (q *Queue) Path(off int64) string {
 	return filepath.Join(q.o.Dir, fileName(off-off%q.o.FileSize))
 }
 
-// Files is the number of files that are mapped and in use.
+// Files is the number of files.
 func (q *Queue) Files() int { return len(q.list()) }
 
 // Hanged is the number of files that DeleteBefore has removed and views still hold: their disk space
@@ -81,16 +88,32 @@ func (q *Queue) Hanged() int { return int(q.hanged.Load()) }
 // Room is how many bytes behind the readable end have blocks already, as far as the writer can go on
 // without asking the disk for more.
 func (q *Queue) Room() int64 {
-	prepared := q.prepared.Load() // first: it becomes the last file, not the other way round
-	end, room := q.readable.Load(), int64(0)
-	last := q.last()
+	prepared := q.ahead() // first: they become last files, not the other way round
+	end, room := q.published.Load(), int64(0)
+	last, whole := q.last(), true
 	if last != nil {
 		room = max(last.from+last.allocated.Load()-end, 0)
+		whole = last.allocated.Load() >= q.o.FileSize
 	}
-	if prepared == nil || last != nil && (prepared.from <= last.from || last.allocated.Load() < q.o.FileSize) {
-		return room
+	for _, f := range prepared {
+		if last != nil && f.from <= last.from {
+			continue // taken just now
+		}
+		if !whole {
+			break
+		}
+		room += f.allocated.Load()
+		whole = f.allocated.Load() >= q.o.FileSize
 	}
-	return room + prepared.allocated.Load()
+	return room
+}
+
+// ahead are the files made ahead.
+func (q *Queue) ahead() []*File {
+	if p := q.prepared.Load(); p != nil {
+		return *p
+	}
+	return nil
 }
 
 // MinOffset is the first readable offset: the start of the first file, or where Reset began.
@@ -128,8 +151,8 @@ func (q *Queue) poisoned() error {
 
 // Append returns size writable bytes at the write position, all in one file, making the
 // next file when the current one is full; size must fit what remains (Remaining), otherwise
-// ErrNoRoom. The bytes are not readable before Commit; they may be written until then. After an
-// error nothing has changed. It waits for no disk.
+// ErrNoRoom. The bytes are not readable before Commit; they may be written until then or, when they are staged, until the next
+// Append or WriteOut. Staged ones hold anything, others are zero. After an error nothing has changed. It waits for no disk.
 func (q *Queue) Append(size int) ([]byte, error) {
 	if err := q.writable(); err != nil {
 		return nil, err
@@ -137,12 +160,9 @@ func (q *Queue) Append(size int) ([]byte, error) {
 	if int64(size) > q.Remaining() || size < 0 {
 		return nil, fmt.Errorf("%w: %d bytes at offset %d, %d remain", ErrNoRoom, size, q.wrote, q.Remaining())
 	}
-	f := q.last()
-	if f == nil || q.wrote >= f.from+q.o.FileSize {
-		var err error
-		if f, err = q.extend(q.wrote, int64(size)); err != nil {
-			return nil, err
-		}
+	f, err := q.enter(int64(size))
+	if err != nil {
+		return nil, err
 	}
 	pos := q.wrote - f.from
 	end := pos + int64(size)
@@ -151,17 +171,32 @@ func (q *Queue) Append(size int) ([]byte, error) {
 			return nil, err
 		}
 	}
+	var b []byte
+	switch {
+	case f.buffer != nil:
+		b = f.buffer[pos:end:end]
+	case q.o.Staged:
+		if b, err = q.stageBytes(size); err != nil {
+			return nil, err
+		}
+	default:
+		b = f.data[pos:end:end]
+	}
 	q.wrote += int64(size)
-	return f.data[pos:end:end], nil
+	return b, nil
 }
 
-// Commit makes n bytes after the last committed position readable (stores the position atomically).
+// Commit makes n bytes after the last committed position readable (stores the position atomically), or with a pool hands them to
+// CommitBuffers. Staged bytes must be written out before.
 func (q *Queue) Commit(n int64) {
-	end := q.readable.Load() + n
-	if n < 0 || end > q.wrote {
-		panic(fmt.Sprintf("mappedfile: commit of %d bytes up to %d, written up to %d", n, end, q.wrote))
+	end := q.published.Load() + n
+	if n < 0 || end > q.wrote-int64(len(q.stage.buf)) {
+		panic(fmt.Sprintf("mappedfile: commit of %d bytes up to %d, written up to %d", n, end, q.wrote-int64(len(q.stage.buf))))
 	}
-	q.readable.Store(end)
+	q.published.Store(end)
+	if q.o.Pool == nil {
+		q.readable.Store(end)
+	}
 }
 
 // WriteAt copies b to offset off (allocated on demand, files made on demand): positional and
@@ -182,10 +217,10 @@ func (q *Queue) WriteAt(b []byte, off int64) error {
 		}
 		pos := off - f.from
 		n := min(int64(len(b)), q.o.FileSize-pos)
-		if err := q.allocate(f, pos+n, pos+n); err != nil {
+		if err := q.allocateHeld(f, pos+n, pos+n); err != nil {
 			return err
 		}
-		if err := guardedCopy(f.data[pos:pos+n], b[:n]); err != nil {
+		if err := f.copyAt(b[:n], pos); err != nil {
 			return fmt.Errorf("write %s at %d: %w", f.path, pos, err)
 		}
 		q.wrote = max(q.wrote, off+n)
@@ -196,6 +231,7 @@ func (q *Queue) WriteAt(b []byte, off int64) error {
 		}
 		if readable < off+n {
 			q.readable.Store(off + n)
+			q.published.Store(off + n)
 		}
 		b, off = b[n:], off+n
 	}
@@ -211,9 +247,15 @@ func lowerTo(a *atomic.Int64, v int64) {
 	}
 }
 
-func guardedCopy(dst, src []byte) (err error) {
+// copyAt writes into the mapping.
+func (f *File) copyAt(b []byte, pos int64) (err error) {
+	ok, err := f.acquire()
+	if err != nil || !ok {
+		return errOrClosed(err)
+	}
+	defer f.release()
 	defer CatchFault(ArmFault(), &err)
-	copy(dst, src)
+	copy(f.data[pos:], b)
 	return nil
 }
 
@@ -223,10 +265,16 @@ func (q *Queue) View(off int64, max int) (View, error) {
 	// The end first: a file is in the list before its bytes are readable.
 	end := q.readable.Load()
 	if off >= q.minOffset.Load() && off < end && max >= 0 {
-		if f := q.fileAt(q.list(), off); f != nil && f.acquire() {
-			pos := off - f.from
-			to := min(end-f.from, q.o.FileSize, pos+int64(max))
-			return View{Bytes: f.data[pos:to:to], file: f}, nil
+		if f := q.fileAt(q.list(), off); f != nil {
+			ok, err := f.acquire()
+			if err != nil {
+				return View{}, err
+			}
+			if ok {
+				pos := off - f.from
+				to := min(end-f.from, q.o.FileSize, pos+int64(max))
+				return View{Bytes: f.data[pos:to:to], file: f}, nil
+			}
 		}
 	}
 	if q.closed.Load() {
@@ -236,22 +284,28 @@ func (q *Queue) View(off int64, max int) (View, error) {
 }
 
 // Close unmaps (each file after its views are gone) without flushing; Flush first. The writer and
-// Prepare must have stopped. A file made ahead is removed. A second call does nothing.
+// Prepare must have stopped. Files made ahead are removed. A second call does nothing.
 func (q *Queue) Close() error {
 	if !q.closed.CompareAndSwap(false, true) {
 		return nil
 	}
 	q.flushMu.Lock() // a running Flush uses the mappings
 	defer q.flushMu.Unlock()
-	var err error
-	if f := q.prepared.Swap(nil); f != nil {
-		err = errors.Join(q.fs.Remove(f.path), q.fs.SyncDir(q.o.Dir))
-		f.release()
+	q.commitMu.Lock()
+	defer q.commitMu.Unlock()
+	q.makeMu.Lock()
+	defer q.makeMu.Unlock()
+	had := len(q.ahead()) > 0
+	err := q.dropPrepared()
+	if had && err == nil {
+		err = q.fs.SyncDir(q.o.Dir)
 	}
+	q.leave()
 	q.filesMu.Lock()
 	files := q.list()
 	q.files.Store(&[]*File{})
 	q.filesMu.Unlock()
+	q.dropBuffers(files)
 	for _, f := range files {
 		f.release()
 	}
