@@ -25,7 +25,7 @@ import (
 type delivery struct {
 	topic, body string
 	reconsumed  int32
-	stored, at  time.Time
+	stored      time.Time
 	properties  map[string]string
 }
 
@@ -39,7 +39,7 @@ type journal struct {
 func (j *journal) add(_ context.Context, msgs ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 	result := consumer.ConsumeSuccess
 	for _, m := range msgs {
-		d := delivery{m.Topic, string(m.Body), m.ReconsumeTimes, time.UnixMilli(m.StoreTimestamp), time.Now(), m.GetProperties()}
+		d := delivery{m.Topic, string(m.Body), m.ReconsumeTimes, time.UnixMilli(m.StoreTimestamp), m.GetProperties()}
 		j.mu.Lock()
 		j.got = append(j.got, d)
 		j.mu.Unlock()
