@@ -1,5 +1,5 @@
 // Package dispatch follows the commit log: one goroutine reads what was published, record by
-// record, hands it to builders (consume queues, later the key index), and tells who waits.
+// record, hands it to builders (consume queues, or the key index), and tells who waits.
 // It does not write the log, and knows of queues and indexes only what Builder says.
 //
 // Invariants:

@@ -102,8 +102,17 @@ func waitIndexed(t testing.TB, s *Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := s.index.wait(ctx, s.log.MaxOffset()); err != nil {
-		t.Fatal(err)
+	for {
+		turned := s.index.turn.next()
+		err := s.index.wait(ctx, s.log.MaxOffset())
+		if err == nil {
+			return
+		}
+		select {
+		case <-turned: // it was too far behind for a query to wait
+		case <-ctx.Done():
+			t.Fatal(err)
+		}
 	}
 }
 
