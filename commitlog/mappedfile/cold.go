@@ -15,7 +15,7 @@ func (f *File) acquire() (bool, error) {
 		n := f.refs.Load()
 		if n&cold != 0 {
 			ok, err := f.warm()
-			if ok || err != nil {
+			if ok || err != nil || f.removed.Load() {
 				return ok, err
 			}
 			if f.refs.Load() == cold {
@@ -52,7 +52,7 @@ func (f *File) mapCold() (bool, error) {
 	}
 	q := f.q
 	h, err := q.fs.Open(f.path, q.o.ReadOnly)
-	if errors.Is(err, fs.ErrNotExist) && f.refs.Load() == cold {
+	if errors.Is(err, fs.ErrNotExist) && (f.removed.Load() || f.refs.Load() == cold) {
 		return false, nil
 	}
 	if err != nil {

@@ -196,7 +196,10 @@ func (q *Queue) DeleteBefore(off int64) (removed int, err error) {
 	defer q.removeMu.Unlock()
 	files := q.list()
 	for removed < len(files)-1 && files[removed].from+q.o.FileSize <= off {
-		// From the first one on, so that a crash leaves no gap; readable until it is gone.
+		// Hidden before it goes: a reader that finds the name gone must know why. From the first one on, so that a crash
+		// leaves no gap.
+		q.minOffset.Store(max(q.minOffset.Load(), files[removed+1].from))
+		files[removed].removed.Store(true)
 		if err = q.fs.Remove(files[removed].path); err != nil {
 			break
 		}
@@ -206,7 +209,6 @@ func (q *Queue) DeleteBefore(off int64) (removed int, err error) {
 		return 0, err
 	}
 	first := files[removed].from
-	q.minOffset.Store(max(q.minOffset.Load(), first))
 	q.filesMu.Lock()
 	now := append([]*File(nil), q.list()[removed:]...) // the writer may have added one
 	q.files.Store(&now)

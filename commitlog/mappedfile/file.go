@@ -16,9 +16,11 @@ type File struct {
 
 	// refs counts the queue's own reference and one for each view, the writer and whoever works on the file; the
 	// file is closed at zero. The bit cold says that it is not mapped: then the queue's is the only reference.
-	refs  atomic.Int32
-	used  atomic.Bool // since the evictor last came by
-	mapMu sync.Mutex  // serialises mapping and unmapping
+	refs atomic.Int32
+	used atomic.Bool // since the evictor last came by
+	// removed is set before the name goes: a cold file can't be mapped any more then.
+	removed atomic.Bool
+	mapMu   sync.Mutex // serialises mapping and unmapping
 	// handle and data are nil while the file is cold; they may be used by who holds a reference of his own.
 	handle Handle
 	data   []byte

@@ -92,5 +92,9 @@ func (v *View) Release() {
 		panic("mappedfile: Views-Are-Counted: view released twice")
 	}
 	v.file, v.Bytes = nil, nil
+	q := f.q
 	f.release()
+	if limit := int64(q.o.MaxMapped); limit > 0 && q.mapped.Load() > limit {
+		q.evict() // views held more than the limit
+	}
 }
