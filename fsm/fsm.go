@@ -55,6 +55,8 @@ type Config struct {
 	CheckSettings func(command.Settings) error
 	// OnTables is called after an entry changed tables, on the FSM goroutine; it must be quick.
 	OnTables func()
+	// OnMark is called when a Mark is applied, on the FSM goroutine; it must be quick. nil: marks are passed over.
+	OnMark func(Mark)
 	// OnFatal is called once when the node must stop.
 	OnFatal func(error)
 	Logger  hclog.Logger
@@ -162,6 +164,8 @@ func (f *FSM) applyEntry(l *raft.Log) (r command.Results, appended bool, err err
 			if err = begin(); err == nil {
 				result, err = f.applyAppend(c)
 			}
+		case command.KindMark:
+			result.Err, err = f.mark(c, l)
 		case command.KindDelayDeliver, command.KindTransactionEnd:
 			result, err = f.relocate(c, begin)
 		case command.KindLogTrim:

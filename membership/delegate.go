@@ -163,7 +163,7 @@ func (t *table) alive(n *memberlist.Node, joined bool) {
 		e, joined = &entry{}, true
 		t.mu.others[n.Name] = e
 	}
-	m.State, m.Since = Alive, e.Since
+	m.State, m.Since, m.Leaving = Alive, e.Since, leaving
 	if joined {
 		m.Since, e.lastAck = now, now
 	}

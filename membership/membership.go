@@ -64,8 +64,10 @@ const (
 type Member struct {
 	Tags
 	GossipAddr string
-	State      State
-	Since      time.Time // of State, by this node's clock
+	// Leaving: it is there and has said that it is about to leave for good (AnnounceLeave).
+	Leaving bool
+	State   State
+	Since   time.Time // of State, by this node's clock
 }
 
 // Config of Open.
@@ -214,6 +216,17 @@ func (m *Membership) UpdateTags(change func(*Tags)) error {
 	return nil
 }
 
+// AnnounceLeave tells the others that this node is about to leave for good, or that it stays after all. It is alive
+// meanwhile; Leave is the good-bye itself.
+func (m *Membership) AnnounceLeave(leaving bool) error {
+	if m.ctx.Err() != nil {
+		return ErrClosed
+	}
+	m.table.setLeaving(leaving)
+	poke(m.wakeSpread)
+	return nil
+}
+
 // OnChange registers a callback for any change of Members (coalesced, own goroutine). Before Join.
 func (m *Membership) OnChange(f func()) { m.table.onChange(f) }
 
@@ -249,7 +262,7 @@ func (m *Membership) Leave(timeout time.Duration) error {
 			return
 		}
 		// memberlist does not say whether a dead node left: the tags do, told first.
-		m.table.leaving()
+		m.table.setLeaving(true)
 		if err := m.list.UpdateNode(timeout / 2); err != nil {
 			m.logger.Debug("good-bye not confirmed as spread yet", "error", err)
 		}

@@ -176,6 +176,22 @@ func TestFailedStaysListedAndComesBack(t *testing.T) {
 	}
 }
 
+func TestAnnounceLeave(t *testing.T) {
+	t.Parallel()
+	a, b, c := three(t)
+	for _, leaving := range []bool{true, false} {
+		if err := c.AnnounceLeave(leaving); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range []*Membership{a, b, c} {
+			within(t, fmt.Sprint("n3 alive and leaving: ", leaving), func() (bool, string) {
+				x := m.Members()[2]
+				return x.State == Alive && x.Leaving == leaving, fmt.Sprintf("%+v", x)
+			})
+		}
+	}
+}
+
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	a, b, c := three(t)

@@ -97,11 +97,11 @@ func (t *table) updateSelf(change func(*Tags)) (changed bool, err error) {
 	return true, nil
 }
 
-// leaving marks this node as saying good-bye.
-func (t *table) leaving() {
+// setLeaving marks this node as saying good-bye.
+func (t *table) setLeaving(leaving bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.leaving = true
+	t.mu.leaving, t.mu.self.Leaving = leaving, leaving
 }
 
 // onChange adds a callback.

@@ -56,6 +56,8 @@ type Config struct {
 	// cluster. 0: never, this node only joins one or has data already. It has no effect on a
 	// node with data.
 	BootstrapExpect int
+	// DeadServerTimeout removes a node that neither gossip nor Raft has heard of for so long; 0 leaves that to an operator.
+	DeadServerTimeout time.Duration
 
 	// FlushDiskType is ASYNC_FLUSH or SYNC_FLUSH: whether an answer also waits for this
 	// leader's own commit log flush. The quorum's fsync of the Raft log comes first in both.
@@ -157,6 +159,8 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 
 	fs.StringSliceVar(&c.Join, "join", nil, "gossip `addresses` of nodes to meet, separated by commas; one is enough")
 	fs.IntVar(&c.BootstrapExpect, "bootstrap-expect", 0, "form a new cluster once this `number` of nodes have met; 0 only joins")
+
+	fs.DurationVar(&c.DeadServerTimeout, "dead-server-timeout", 0, "remove a node that has been silent for this `duration`, if a quorum of the others answers; 0 never")
 
 	fs.StringVar(&c.FlushDiskType, "flush-disk-type", asyncFlush, "`mode` "+asyncFlush+", or "+syncFlush+": an answer also waits for the commit log's flush")
 	sizeVar(fs, &c.MappedFileSizeCommitLog, "mapped-file-size-commit-log", gib, "commit log segment `size`, equal on all nodes, fixed at bootstrap")

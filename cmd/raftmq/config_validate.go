@@ -54,6 +54,8 @@ const (
 	maxRaftBytes         = 64 * gib
 	minRaftTimeout       = 50 * time.Millisecond
 	maxRaftTimeout       = time.Minute
+	minDeadTimeout       = 10 * time.Second
+	maxDeadTimeout       = 365 * 24 * time.Hour
 	minStallTimeout      = 100 * time.Millisecond
 	maxStallTimeout      = time.Hour
 	maxHoldWrites        = 2500 * time.Millisecond
@@ -175,6 +177,9 @@ func (c *Config) checkCluster() (errs []error) {
 		if _, err := checkAddress(a); err != nil {
 			errs = append(errs, flagError{"join", a, err.Error()})
 		}
+	}
+	if c.DeadServerTimeout != 0 {
+		errs = append(errs, checkDuration("dead-server-timeout", c.DeadServerTimeout, minDeadTimeout, maxDeadTimeout)...)
 	}
 	switch {
 	case c.BootstrapExpect < 0 || c.BootstrapExpect > maxBootstrap:

@@ -70,6 +70,7 @@ type groupDeps struct {
 	OnFatal    func(error)
 	OnState    []func(raftnode.State)
 	OnTables   []func()
+	OnMark     func(fsm.Mark)
 	GossipAddr func(nodeID string) string
 	Logger     hclog.Logger
 }
@@ -101,7 +102,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	}
 	undo = append(undo, g.store.Close)
 
-	g.fsm, err = fsm.New(fsm.Config{Store: g.store, Tables: g.tables, CheckSettings: g.checkSettings, OnTables: g.tablesChanged,
+	g.fsm, err = fsm.New(fsm.Config{Store: g.store, Tables: g.tables, CheckSettings: g.checkSettings, OnTables: g.tablesChanged, OnMark: d.OnMark,
 		OnFatal: d.OnFatal, Logger: d.Logger.Named("fsm")})
 	if err != nil {
 		return nil, err
@@ -226,7 +227,7 @@ func (g *brokerGroup) prepare(apply func([]byte) error) error {
 	if _, ok := g.tables.Settings(); ok {
 		return nil
 	}
-	id, err := newClusterID()
+	id, err := randomID(8)
 	if err != nil {
 		return err
 	}
@@ -484,6 +485,16 @@ func asServer(v membership.Voter) raftnode.Server {
 func (v voters) AddNonvoter(m membership.Voter) error { return v.g.raft.AddNonvoter(asServer(m)) }
 func (v voters) AddVoter(m membership.Voter) error    { return v.g.raft.AddVoter(asServer(m)) }
 func (v voters) Remove(m membership.Voter) error      { return v.g.raft.RemoveServer(asServer(m)) }
+
+// LastContact is when a node last answered this leader.
+func (v voters) LastContact(nodeID string) time.Time {
+	for _, c := range v.g.raft.Contacts() {
+		if c.ID == nodeID {
+			return c.At
+		}
+	}
+	return time.Time{}
+}
 
 // CaughtUp asks the node itself what it has applied.
 func (v voters) CaughtUp(ctx context.Context, m membership.Member) (bool, error) {

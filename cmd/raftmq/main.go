@@ -58,6 +58,6 @@ Every flag can also be set in the environment: --name-servers is RAFTMQ_NAME_SER
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServerCommand(), newClusterCommand(), newTopicCommand(), newProduceCommand(), newConsumeCommand(), newBenchCommand(), newStoreCommand(), newVersionCommand())
+	root.AddCommand(newServerCommand(), newClusterCommand(), newNodeCommand(), newTopicCommand(), newProduceCommand(), newConsumeCommand(), newBenchCommand(), newStoreCommand(), newVersionCommand())
 	return root
 }

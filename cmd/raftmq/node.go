@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -33,9 +31,12 @@ type node struct {
 
 	group   *brokerGroup
 	members *membership.Membership
+	marks   *replicaMarks
 	routes  *route.Router
 	http    *metrics.Server
 
+	left      chan struct{} // closed when this node has left its cluster for good
+	leftOnce  sync.Once
 	fatal     chan error
 	fatalOnce sync.Once
 	changed   chan struct{} // members changed
@@ -54,7 +55,7 @@ type node struct {
 
 // startNode builds and starts everything, or returns an error with nothing left running.
 func startNode(cfg Config, logger hclog.Logger) (*node, error) {
-	n := &node{cfg: cfg, logger: logger, started: time.Now(), fatal: make(chan error, 1), changed: make(chan struct{}, 1)}
+	n := &node{cfg: cfg, logger: logger, started: time.Now(), marks: newReplicaMarks(), left: make(chan struct{}), fatal: make(chan error, 1), changed: make(chan struct{}, 1)}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.start(); err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -75,7 +76,7 @@ func (n *node) start() (err error) {
 		return fmt.Errorf("--client-address %s: %w", cfg.ClientAddress, err)
 	}
 	n.group, err = openGroup(groupDeps{Config: cfg, Identity: n.id, OnFatal: n.die, Logger: n.logger,
-		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, GossipAddr: n.gossipAddr})
+		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, GossipAddr: n.gossipAddr})
 	if err != nil {
 		_ = clients.Close()
 		return err
@@ -88,6 +89,7 @@ func (n *node) start() (err error) {
 	namesrv.New(namesrv.Config{Routes: n.routes, KV: n.group.tables, Propose: n.group.proposeKV,
 		AskLeader: n.group.askLeader, Spawn: n.spawn, Properties: cfg.properties, Logger: n.logger}).Register(n.group.server)
 	n.registerStatus(n.group.server)
+	n.registerAdmin(n.group.server)
 	n.http, err = metrics.New(metrics.Config{Listen: cfg.HTTPAddress, Metrics: n.metrics(), Status: func() any { return n.status() },
 		Live: n.live, Ready: n.ready, Leader: n.leader, Logger: n.logger.Named("http")})
 	if err != nil {
@@ -184,6 +186,9 @@ func (n *node) spawn(f func()) bool {
 	return true
 }
 
+// Left is closed when this node has left its cluster for good: the process has nothing left to do.
+func (n *node) Left() <-chan struct{} { return n.left }
+
 // bootstrap waits until the expected nodes have met, then exactly one of them forms the cluster.
 func (n *node) bootstrap() {
 	var last string
@@ -252,7 +257,8 @@ func (n *node) startLeading() {
 	ctx, cancel := context.WithCancel(n.ctx)
 	n.leading.cancel = cancel
 	r := membership.Reconciler{Self: n.selfTags(), Members: n.members.Members, Voters: voters{n.group}, Changed: n.changed,
-		Update: n.group.updateNode, Logger: n.logger.Named("reconcile")}
+		Update: n.group.updateNode, Forget: n.group.forgetNode, Barred: n.barred, DeadTimeout: n.cfg.DeadServerTimeout,
+		Logger: n.logger.Named("reconcile")}
 	n.leading.wg.Go(func() { r.Run(ctx) })
 	n.leading.wg.Go(func() { n.group.lead(ctx) })
 }
@@ -293,12 +299,10 @@ func (n *node) joinedCluster(s command.Settings) {
 	}
 }
 
-func newClusterID() (string, error) {
-	b := make([]byte, 8)
-	if _, err := rand.Read(b); err != nil {
-		return "", fmt.Errorf("make a cluster id: %w", err)
-	}
-	return hex.EncodeToString(b), nil
+// barred reports whether an operator has removed this node while it was alive.
+func (n *node) barred(m membership.Member) bool {
+	_, ok := n.group.tables.KV(removedNamespace, barKey(m.NodeID, m.Incarnation))
+	return ok
 }
 
 // routeGroup is this process's group as routes need it.

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"raftmq/transport"
 	"raftmq/transport/metrics"
 	"raftmq/transport/remoting"
+
+	"golang.org/x/sys/unix"
 )
 
 // registerStatus answers remoting.RequestNodeStatus.
@@ -47,10 +50,35 @@ func (n *node) status() remoting.NodeStatus {
 		UptimeSeconds: time.Since(n.started).Seconds(), Role: string(state.Role), Term: state.Term, LeaderID: state.LeaderID, Ready: state.Ready,
 		AppliedIndex: g.fsm.Applied(), CommitIndex: idx.Commit, LastRaftIndex: idx.Last, SnapshotIndex: idx.Snapshot,
 		LogMin: st.MinOffset, LogMax: st.MaxOffset, FlushedTo: st.FlushedTo, DispatchedTo: st.DispatchedTo, Queues: st.Queues, Segments: st.Segments,
-		FlushDiskType: n.cfg.FlushDiskType, RaftLogStore: n.cfg.RaftLogStore, Durability: n.cfg.Durability()}
+		FlushDiskType: n.cfg.FlushDiskType, RaftLogStore: n.cfg.RaftLogStore, Durability: n.cfg.Durability(),
+		CaughtUp: g.caughtUp(), LastContactMillis: contactMillis(state, idx.LastContact)}
+	s.DiskFree, s.DiskTotal = diskSpace(n.cfg.DataDir)
+	if p := g.raft.DiskProblem(); p != nil {
+		s.DiskProblem = p.Reason
+	}
 	s.Peers = n.peers(state)
 	s.Problem = n.problem(state, s.Peers)
 	return s
+}
+
+// contactMillis is how long ago the leader was heard.
+func contactMillis(state raftnode.State, last time.Time) int64 {
+	switch {
+	case state.Role == raftnode.Leader:
+		return 0
+	case last.IsZero():
+		return -1
+	}
+	return time.Since(last).Milliseconds()
+}
+
+// diskSpace is what the file system of a folder has for this process, and its size; zeroes when it does not say.
+func diskSpace(dir string) (free, total int64) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0
+	}
+	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize)
 }
 
 // peers joins what Raft's configuration, the tables and gossip know.
@@ -75,6 +103,15 @@ func (n *node) peers(state raftnode.State) []remoting.PeerStatus {
 		p.RaftAddr, p.Suffrage = s.RaftAddr, "nonvoter"
 		if s.Voter {
 			p.Suffrage = "voter"
+		}
+	}
+	if state.Role == raftnode.Leader {
+		for _, c := range n.group.raft.Contacts() {
+			p := add(c.ID)
+			p.LastContactMillis, p.LastRaftIndex = -1, c.LastIndex
+			if !c.At.IsZero() {
+				p.LastContactMillis = time.Since(c.At).Milliseconds()
+			}
 		}
 	}
 	for _, m := range n.members.Members() {
@@ -117,7 +154,12 @@ func (n *node) problem(state raftnode.State, peers []remoting.PeerStatus) string
 			down = append(down, p.NodeID)
 		}
 	}
-	switch {
+	member := slices.ContainsFunc(peers, func(p remoting.PeerStatus) bool { return p.NodeID == n.cfg.NodeID && p.Suffrage != "none" })
+	switch p := n.group.raft.DiskProblem(); {
+	case p != nil:
+		return fmt.Sprintf("the disk is not well, so this node neither leads nor stands: %s; it comes back by itself when the disk does", p.Reason)
+	case voters > 0 && !member:
+		return fmt.Sprintf("not a member of the group: the leader adds it when gossip reaches it, unless it was removed by force (then: raftmq cluster add %s)", n.cfg.NodeID)
 	case voters == 0:
 		return fmt.Sprintf("not part of a cluster yet: it needs --join to reach one, or %d nodes with --bootstrap-expect to form one", max(n.cfg.BootstrapExpect, 1))
 	case state.LeaderID == "" && alive*2 <= voters:

@@ -145,6 +145,8 @@ func runNode(ctx context.Context, cfg Config, logger hclog.Logger, signals <-cha
 			return &diskFailure{false, fatal}
 		}
 		return fatal
+	case <-n.Left():
+		logger.Info("stopping", "reason", "this node has left its cluster for good")
 	case s := <-signals:
 		logger.Info("stopping", "signal", s.String())
 	case <-ctx.Done():

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,11 +21,12 @@ import (
 func newClusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
-		Short: "Show how a cluster is doing",
+		Short: "Show how a cluster is doing, and steer it",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterStatusCommand(), newClusterPeersCommand(), newClusterLeaderCommand())
+	cmd.AddCommand(newClusterStatusCommand(), newClusterPeersCommand(), newClusterLeaderCommand(),
+		newClusterTransferCommand(), newClusterRemoveCommand(), newClusterAddCommand(), newClusterSnapshotCommand(), newClusterVerifyCommand())
 	return cmd
 }
 
@@ -315,15 +317,20 @@ func writeJSON(w io.Writer, v any) error {
 // writeStatus prints the table of "cluster status".
 func writeStatus(out io.Writer, nodes []nodeAnswer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NODE\tROLE\tTERM\tAPPLIED\tLOG END\tFLUSHED\tQUEUES\tUP\tCLIENT")
+	fmt.Fprintln(w, "NODE\tROLE\tTERM\tAPPLIED\tLAG\tLOG\tLAG BYTES\tNOT FLUSHED\tQUEUES\tCONTACT\tDISK\tUP\tCLIENT")
+	leader := leaderOf(nodes)
 	for _, n := range nodes {
 		s := n.Status
 		if s == nil {
-			fmt.Fprintf(w, "?\tno answer\t-\t-\t-\t-\t-\t-\t%s\n", n.Address)
+			fmt.Fprintf(w, "?\tno answer\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", n.Address)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", s.NodeID, roleText(s), s.Term, s.AppliedIndex, s.LogMax, s.FlushedTo,
-			s.Queues, (time.Duration(s.UptimeSeconds) * time.Second).String(), n.Address)
+		entries, bytes := "-", "-"
+		if leader != nil {
+			entries, bytes = strconv.FormatUint(behind(leader.AppliedIndex, s.AppliedIndex), 10), formatBytes(int64(behind(uint64(leader.LogMax), uint64(s.LogMax))))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%d-%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.NodeID, roleText(s), s.Term, s.AppliedIndex, entries, s.LogMin, s.LogMax, bytes,
+			formatBytes(s.LogMax-s.FlushedTo), s.Queues, contactText(s), diskText(s), (time.Duration(s.UptimeSeconds) * time.Second).String(), n.Address)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -332,10 +339,53 @@ func writeStatus(out io.Writer, nodes []nodeAnswer) error {
 }
 
 func roleText(s *nodeStatus) string {
-	if s.Role == "leader" && !s.Ready {
+	switch {
+	case s.Role == "leader" && !s.Ready:
 		return "leader, not ready"
+	case s.self().Suffrage == "nonvoter":
+		return s.Role + ", no vote"
 	}
 	return s.Role
+}
+
+func behind(leader, node uint64) uint64 {
+	if node >= leader {
+		return 0 // it was asked later
+	}
+	return leader - node
+}
+
+func contactText(s *nodeStatus) string {
+	switch {
+	case s.Role == "leader":
+		return "-"
+	case s.LastContactMillis < 0:
+		return "never"
+	}
+	return (time.Duration(s.LastContactMillis) * time.Millisecond).Round(10 * time.Millisecond).String()
+}
+
+func diskText(s *nodeStatus) string {
+	switch {
+	case s.DiskProblem != "":
+		return "SICK"
+	case s.DiskTotal == 0:
+		return "-"
+	}
+	return fmt.Sprintf("%d%% of %s", 100-s.DiskFree*100/s.DiskTotal, formatBytes(s.DiskTotal))
+}
+
+// formatBytes rounds a size for people.
+func formatBytes(n int64) string {
+	for _, u := range []struct {
+		name  string
+		bytes int64
+	}{{"TiB", 1024 * gib}, {"GiB", gib}, {"MiB", mib}, {"KiB", kib}} {
+		if n >= u.bytes {
+			return strconv.FormatFloat(float64(n)/float64(u.bytes), 'f', 1, 64) + " " + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10) + " B"
 }
 
 // writeRemarks prints what does not fit the table, a line each.
@@ -351,9 +401,12 @@ func writeRemarks(out io.Writer, nodes []nodeAnswer) error {
 		fmt.Fprintf(&b, "durability: %s\n", view.Durability)
 	}
 	for _, n := range nodes {
-		switch {
+		switch leader := leaderOf(nodes); {
 		case n.Status == nil:
 			fmt.Fprintf(&b, "%s: %s\n", n.Address, n.Error)
+		case leader != nil && n.Status.AppliedIndex < leader.AppliedIndex && (!n.Status.CaughtUp || n.Status.self().Suffrage == "nonvoter"):
+			fmt.Fprintf(&b, "%s: catching up, it has %s of %s of the log and has applied entry %d of %d\n", n.Status.NodeID,
+				formatBytes(n.Status.LogMax-n.Status.LogMin), formatBytes(leader.LogMax-leader.LogMin), n.Status.AppliedIndex, leader.AppliedIndex)
 		case n.Status.Problem != "":
 			fmt.Fprintf(&b, "%s: %s\n", n.Status.NodeID, n.Status.Problem)
 		}

@@ -215,7 +215,7 @@ func TestClusterCommands(t *testing.T) {
 	one := "--name-servers=" + c.nodes[0].addr
 	out := mustRun(t, "", "cluster", "status", one)
 	lines := strings.Split(out, "\n")
-	if len(lines) != 7 || strings.Join(strings.Fields(lines[2]), " ") != "n2 leader 3 7 100 90 4 1m1s "+c.nodes[1].addr ||
+	if len(lines) != 7 || strings.Join(strings.Fields(lines[2]), " ") != "n2 leader 3 7 0 0-100 0 B 10 B 4 - - 1m1s "+c.nodes[1].addr ||
 		lines[5] != "durability: none at all" {
 		t.Errorf("status:\n%s", out)
 	}
@@ -266,6 +266,17 @@ func TestStatusOddities(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	var b bytes.Buffer
+	for _, test := range []struct{ got, want string }{
+		{diskText(&nodeStatus{NodeStatus: remoting.NodeStatus{DiskFree: 256 << 20, DiskTotal: 1 << 30}}), "75% of 1.0 GiB"},
+		{diskText(&nodeStatus{NodeStatus: remoting.NodeStatus{DiskTotal: 1, DiskProblem: "x"}}), "SICK"},
+		{contactText(&nodeStatus{NodeStatus: remoting.NodeStatus{LastContactMillis: 1234}}), "1.23s"},
+		{contactText(&nodeStatus{NodeStatus: remoting.NodeStatus{LastContactMillis: -1}}), "never"},
+		{formatBytes(1536), "1.5 KiB"}, {formatBytes(3 << 40), "3.0 TiB"},
+	} {
+		if test.got != test.want {
+			t.Errorf("%q, want %q", test.got, test.want)
+		}
+	}
 	s.Role, s.Problem = "leader", "the disk is slow"
 	if err := writeStatus(&b, []nodeAnswer{{Address: "a", Status: s}}); err != nil || !strings.Contains(b.String(), "leader, not ready") || !strings.Contains(b.String(), "n1: the disk is slow\n") {
 		t.Errorf("%q, %v", b.String(), err)

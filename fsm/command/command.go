@@ -42,6 +42,7 @@ const (
 	KindTransactionEnd   Kind = 13 // TransactionEnd
 	KindTransactionCheck Kind = 14 // TransactionCheck, JSON
 	KindLogTrim          Kind = 15 // LogTrim, JSON
+	KindMark             Kind = 16 // Mark, JSON
 )
 
 const (
@@ -140,7 +141,7 @@ func (r *Reader) Next() (c Command, ok bool, err error) {
 	return c, true, nil
 }
 
-const maxKind = KindLogTrim
+const maxKind = KindMark
 
 // Count returns the number of commands of an entry without checking their content.
 func Count(entry []byte) int {

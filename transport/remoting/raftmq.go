@@ -18,6 +18,9 @@ type NodeStatus struct {
 	Term     uint64 `json:"term"`
 	LeaderID string `json:"leaderId"` // "" while none is known
 	Ready    bool   `json:"ready"`    // leads and takes writes
+	CaughtUp bool   `json:"caughtUp"` // has once held all that its leader had applied when they met
+	// LastContactMillis is how long ago the leader was last heard, 0 on the leader, -1 for never.
+	LastContactMillis int64 `json:"lastContactMillis"`
 
 	AppliedIndex  uint64 `json:"appliedIndex"` // last Raft entry with commands that the FSM has applied
 	CommitIndex   uint64 `json:"commitIndex"`
@@ -28,6 +31,11 @@ type NodeStatus struct {
 	LogMax       int64 `json:"logMax"`
 	FlushedTo    int64 `json:"flushedTo"`
 	DispatchedTo int64 `json:"dispatchedTo"`
+	// DiskFree and DiskTotal are bytes of the data folder's file system; DiskProblem says why the node stands aside, "" when its
+	// disk is well.
+	DiskFree    int64  `json:"diskFree,omitempty"`
+	DiskTotal   int64  `json:"diskTotal,omitempty"`
+	DiskProblem string `json:"diskProblem,omitempty"`
 	// LogChecksum is CRC-32C over [LogMin, ChecksumTo) when it was asked for.
 	ChecksumTo  int64  `json:"checksumTo,omitempty"`
 	LogChecksum string `json:"logChecksum,omitempty"` // 8 hex digits
@@ -55,4 +63,87 @@ type PeerStatus struct {
 	Gossip     string `json:"gossip"`   // alive, suspect, failed, left, unknown
 	Suffrage   string `json:"suffrage"` // voter, nonvoter, none
 	Leader     bool   `json:"leader"`
+	// Of other members as the leader knows them: how long ago one last answered it (-1 for not in its term), and the end of the Raft
+	// log that it is known to hold.
+	LastContactMillis int64  `json:"lastContactMillis,omitempty"`
+	LastRaftIndex     uint64 `json:"lastRaftIndex,omitempty"`
+}
+
+// RaftMQ's requests for operators. Bodies are JSON. A node that is asked for what only the leader can do passes it on to the leader.
+const (
+	// RequestTransferLeadership hands leadership over; body TransferRequest, answer TransferAnswer. Leader.
+	RequestTransferLeadership int32 = 9002
+	// RequestRemoveNode takes a node out of the Raft configuration; body RemoveRequest. Leader.
+	RequestRemoveNode int32 = 9003
+	// RequestReadmitNode lets a node that was removed while it was alive join again; body ReadmitRequest. Leader.
+	RequestReadmitNode int32 = 9004
+	// RequestSnapshot takes a Raft snapshot on the node that is asked; answer SnapshotAnswer.
+	RequestSnapshot int32 = 9005
+	// RequestMark puts a mark into the log, at which replicas can be compared; body and answer MarkRequest. Leader.
+	RequestMark int32 = 9006
+	// RequestChecksum waits until the node that is asked has applied a mark, and tells what it holds there; body
+	// ChecksumRequest, answer ChecksumAnswer.
+	RequestChecksum int32 = 9007
+	// RequestLeave makes the node that is asked leave its cluster for good and end; the answer comes when it is out.
+	RequestLeave int32 = 9008
+)
+
+// TransferRequest is the body of RequestTransferLeadership.
+type TransferRequest struct {
+	To string `json:"to,omitempty"` // node id; "": the most caught-up voter
+}
+
+// TransferAnswer says who leads now.
+type TransferAnswer struct {
+	From   string `json:"from"`
+	Leader string `json:"leader"`
+}
+
+// RemoveRequest is the body of RequestRemoveNode.
+type RemoveRequest struct {
+	NodeID string `json:"nodeId"`
+	// Force removes it although it is alive. It is not added again until RequestReadmitNode, or until it comes without its data.
+	Force bool `json:"force,omitempty"`
+	// Leaving: the node itself asks, and is about to end.
+	Leaving bool `json:"leaving,omitempty"`
+}
+
+// ReadmitRequest is the body of RequestReadmitNode.
+type ReadmitRequest struct {
+	NodeID string `json:"nodeId"`
+}
+
+// SnapshotAnswer is the newest snapshot's place.
+type SnapshotAnswer struct {
+	NodeID string `json:"nodeId"`
+	Index  uint64 `json:"index"`
+}
+
+// MarkRequest names a mark. In an answer the id is the one that was given to it.
+type MarkRequest struct {
+	ID string `json:"id,omitempty"`
+}
+
+// ChecksumRequest asks for what a node held at a mark.
+type ChecksumRequest struct {
+	ID string `json:"id"`
+	// Log also asks for the checksum of log bytes [From, LogEnd).
+	Log  bool  `json:"log,omitempty"`
+	From int64 `json:"from,omitempty"`
+	// WaitMillis is how long to wait for the mark.
+	WaitMillis int64 `json:"waitMillis,omitempty"`
+}
+
+// ChecksumAnswer is what a node held at a mark.
+type ChecksumAnswer struct {
+	NodeID string `json:"nodeId"`
+	Index  uint64 `json:"index"`  // Raft index of the mark
+	LogMin int64  `json:"logMin"` // of what the node holds now
+	LogEnd int64  `json:"logEnd"` // at the mark
+	// Tables and Queues are CRC-32C, 8 hex digits: of the replicated tables, and of the queues' next offsets.
+	Tables string `json:"tables"`
+	Queues string `json:"queues"`
+	// Log is CRC-32C of the bytes [LogFrom, LogEnd) when it was asked for.
+	LogFrom int64  `json:"logFrom,omitempty"`
+	Log     string `json:"log,omitempty"`
 }

@@ -311,6 +311,20 @@ func RequestCodeName(code int32) string {
 		return "GET_ALL_MESSAGE_REQUEST_MODE"
 	case RequestNodeStatus:
 		return "NODE_STATUS"
+	case RequestTransferLeadership:
+		return "TRANSFER_LEADERSHIP"
+	case RequestRemoveNode:
+		return "REMOVE_NODE"
+	case RequestReadmitNode:
+		return "READMIT_NODE"
+	case RequestSnapshot:
+		return "SNAPSHOT"
+	case RequestMark:
+		return "MARK"
+	case RequestChecksum:
+		return "CHECKSUM"
+	case RequestLeave:
+		return "LEAVE"
 	case RequestPopMessage:
 		return "POP_MESSAGE"
 	case RequestAckMessage:
