@@ -46,8 +46,8 @@ const (
 // Config of a Node. Zero values take the defaults in parentheses.
 type Config struct {
 	// NodeID is the node's name for people and tables. Incarnation is random, made when the data folder was
-	// new; together they are the Raft server id. A wiped node is therefore a newcomer to Raft: it
-	// can't vote in place of the node whose acknowledgements it has forgotten.
+	// new; together they are the Raft server id. A wiped node is therefore a newcomer to Raft, and its vote in place
+	// of the node whose acknowledgements it has forgotten does not count (see ballots).
 	NodeID      string
 	Incarnation string
 	Dir         string // holds stable.db and the log store

@@ -13,14 +13,15 @@ import (
 // errAside is what Raft's own calls get while this node stands aside (see watchdog.go).
 var errAside = errors.New("raftnode: this node stands aside because of its disk")
 
-// link is Raft's transport with two additions. It notes what each peer last answered, which Raft keeps to itself; and it can be
+// link is Raft's transport with three additions. It passes only such votes on as may be counted (see ballots). It notes what each peer last answered, which Raft keeps to itself; and it can be
 // shut, one way: calls of this node fail at once, calls of others still reach it. Behind a shut link nobody hears a heartbeat
 // or a request for votes from this node, so it neither leads nor stands; it can still follow. Raft has no
 // switch of its own for that, and its main loop may be stuck in a write at that very moment.
 type link struct {
 	raft.Transport
-	shut atomic.Bool
-	now  func() time.Time
+	shut    atomic.Bool
+	now     func() time.Time
+	ballots *ballots
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]contact // guarded by mu
@@ -31,8 +32,8 @@ type contact struct {
 	last uint64
 }
 
-func newLink(t raft.Transport, now func() time.Time) *link {
-	return &link{Transport: t, now: now, peers: map[raft.ServerID]contact{}}
+func newLink(t raft.Transport, b *ballots, now func() time.Time) *link {
+	return &link{Transport: t, ballots: b, now: now, peers: map[raft.ServerID]contact{}}
 }
 
 func (l *link) note(id raft.ServerID, last uint64) {
@@ -87,7 +88,9 @@ func (l *link) RequestVote(id raft.ServerID, target raft.ServerAddress, args *ra
 	if l.shut.Load() {
 		return errAside
 	}
-	return l.Transport.RequestVote(id, target, args, resp)
+	err := l.Transport.RequestVote(id, target, args, resp)
+	resp.Granted = l.ballots.counts(false, args.Term, id, resp.ID, err == nil && resp.Granted)
+	return err
 }
 
 // RequestPreVote implements raft.WithPreVote.
@@ -99,7 +102,9 @@ func (l *link) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args 
 	if !ok {
 		return errors.New("raftnode: the transport has no pre-vote")
 	}
-	return t.RequestPreVote(id, target, args, resp)
+	err := t.RequestPreVote(id, target, args, resp)
+	resp.Granted = l.ballots.counts(true, args.Term, id, resp.ID, err == nil && resp.Granted)
+	return err
 }
 
 // InstallSnapshot implements raft.Transport.

@@ -47,6 +47,24 @@ func (n *Node) Servers() ([]Server, error) {
 	return out, nil
 }
 
+// otherVoters are those whose votes this node needs; nil when it does not know.
+func (n *Node) otherVoters() (ids []raft.ServerID) {
+	r := n.running.Load()
+	if r == nil {
+		return nil
+	}
+	f := r.GetConfiguration()
+	if f.Error() != nil {
+		return nil
+	}
+	for _, s := range f.Configuration().Servers {
+		if s.Suffrage == raft.Voter && s.ID != serverID(n.cfg.NodeID, n.cfg.Incarnation) {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
+
 // AddNonvoter adds a node that receives the log and does not vote, or changes a non-voter's address. Leader only.
 func (n *Node) AddNonvoter(s Server) error {
 	return n.change("add non-voter", s, n.raft.AddNonvoter(serverID(s.ID, s.Incarnation), raft.ServerAddress(s.RaftAddr), 0, changeTimeout))

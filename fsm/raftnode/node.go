@@ -23,6 +23,7 @@ type Node struct {
 	stable   *raftboltdb.BoltStore
 	disk     *disk // times and guards both stores
 	link     *link
+	running  atomic.Pointer[raft.Raft] // raft, for link
 	proposer *proposer
 	hadState bool
 
@@ -50,7 +51,8 @@ func Open(cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("raftnode: %w", err)
 	}
 	n := &Node{cfg: cfg, events: make(chan raft.Observation, 64), kicks: make(chan struct{}, 1), barriers: make(chan uint64, 1),
-		disk: newDisk(time.Now), link: newLink(cfg.Transport, time.Now), stop: make(chan struct{})}
+		disk: newDisk(time.Now), stop: make(chan struct{})}
+	n.link = newLink(cfg.Transport, newBallots(n.otherVoters, cfg.ElectionTimeout, cfg.Logger), time.Now)
 	n.state.Store(&State{Role: Follower, Since: cfg.Now()})
 	var err error
 	n.stable, err = raftboltdb.New(raftboltdb.Options{Path: filepath.Join(cfg.Dir, "stable.db")})
@@ -115,6 +117,7 @@ func (n *Node) Start() error {
 		return fmt.Errorf("raftnode: start: %w", err)
 	}
 	n.raft = r
+	n.running.Store(r)
 	n.proposer = newProposer(n.cfg, r)
 	n.observer = raft.NewObserver(n.events, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
