@@ -63,7 +63,7 @@ func exportConfig(out io.Writer, s *inspect.Store, dir string) error {
 	if err != nil {
 		return err
 	}
-	files, err := configFiles(t.tables)
+	files, err := configFiles(t.tables, s.Queues)
 	if err != nil {
 		return err
 	}

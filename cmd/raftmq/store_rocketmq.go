@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"raftmq/commitlog/inspect"
 	"raftmq/fsm/metadata"
 )
 
@@ -18,8 +19,9 @@ const (
 	halfTopic        = "RMQ_SYS_TRANS_HALF_TOPIC"
 )
 
-// configFiles are the tables as files of RocketMQ's config folder (its ConfigManager's), by name.
-func configFiles(t *metadata.Tables) (map[string][]byte, error) {
+// configFiles are the tables as files of RocketMQ's config folder (its ConfigManager's), by name. A topic that has
+// queues in the store but no configuration, as the broker's own may, gets one, so that it can be read.
+func configFiles(t *metadata.Tables, queues []inspect.Queue) (map[string][]byte, error) {
 	// The exported form, since it lists all of them.
 	b, err := t.Export()
 	if err != nil {
@@ -60,6 +62,17 @@ func configFiles(t *metadata.Tables) (map[string][]byte, error) {
 	topics, err := byName(all.Topics, "topicName")
 	if err != nil {
 		return nil, err
+	}
+	for _, q := range queues {
+		entry, ok := topics[q.Topic].(map[string]any)
+		if !ok {
+			entry = map[string]any{"order": false, "perm": 6, "readQueueNums": int32(0), "topicFilterType": "SINGLE_TAG", "topicName": q.Topic,
+				"topicSysFlag": 0, "writeQueueNums": int32(0)}
+			topics[q.Topic] = entry
+		}
+		if have, made := entry["readQueueNums"].(int32); made && q.ID >= have {
+			entry["readQueueNums"], entry["writeQueueNums"] = q.ID+1, q.ID+1
+		}
 	}
 	groups, err := byName(all.Groups, "groupName")
 	if err != nil {
