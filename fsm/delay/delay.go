@@ -122,8 +122,9 @@ type level struct {
 	after   time.Duration
 	arrived chan struct{} // something new may be readable
 
-	got   store.GetResult
-	batch batch
+	got    store.GetResult
+	batch  batch
+	failed bool // the last delivery
 }
 
 var scheduleTopic = []byte(metadata.ScheduleTopic)
@@ -218,11 +219,13 @@ func (l *level) wait(v record.View, now time.Time) time.Duration {
 func (l *level) deliver(ctx context.Context) time.Duration {
 	err := l.batch.propose(ctx, l.d.cfg.Propose)
 	if err == nil {
+		l.failed = false
 		l.d.commands.Add(1)
 		l.d.delivered.Add(uint64(l.batch.Count))
 		return 0
 	}
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && !l.failed { // once, not ten times a second
+		l.failed = true
 		l.d.logger.Warn("delayed messages were not delivered, trying again", "level", l.number, "progress", l.batch.Expected, "messages", l.batch.Count, "error", err)
 	}
 	return retryPause

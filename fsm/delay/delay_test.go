@@ -51,6 +51,11 @@ const segment = 8 << 20
 
 func newMachine(t testing.TB, levels []time.Duration) *machine {
 	t.Helper()
+	return newMachineOf(t, levels, segment)
+}
+
+func newMachineOf(t testing.TB, levels []time.Duration, segment int64) *machine {
+	t.Helper()
 	m := &machine{t: t, tables: metadata.New()}
 	onFatal := func(err error) { t.Errorf("fatal: %v", err) }
 	var err error
@@ -285,6 +290,28 @@ func TestF17Faults(t *testing.T) {
 	}
 	eventually(t, "all delivered", func() bool { return m.stored("T") == n })
 	m.checkOnce(n)
+}
+
+// Delayed messages that retention has removed hold up nothing.
+func TestRemovedMessages(t *testing.T) {
+	const n, segment = 2000, 64 << 10
+	levels := []time.Duration{time.Millisecond}
+	m := newMachineOf(t, levels, segment)
+	for i := 0; i < n; i += 100 {
+		m.delayed(1, i, 100, time.Now())
+	}
+	eventually(t, "readable", func() bool { return m.store.ReadableOffset(metadata.ScheduleTopic, 0) == n })
+	if err := m.store.Trim(2 * segment); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "removed", func() bool { return m.store.MinOffset(metadata.ScheduleTopic, 0) > 0 })
+	first := m.store.MinOffset(metadata.ScheduleTopic, 0)
+	d, stop := m.lead(levels)
+	defer stop()
+	eventually(t, "the rest is delivered", func() bool { return m.stored("T") == n-first })
+	if p := m.tables.DelayProgress(1); p != n || d.Stats().Delivered != uint64(n-first) {
+		t.Errorf("progress %d, delivered %+v, first %d", p, d.Stats(), first)
+	}
 }
 
 func TestPassedOver(t *testing.T) {

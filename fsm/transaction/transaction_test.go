@@ -38,12 +38,14 @@ type machine struct {
 	refuse error
 }
 
+const segment = 64 << 10
+
 func newMachine(t testing.TB) *machine {
 	t.Helper()
 	m := &machine{t: t, tables: metadata.New(), absent: map[int64]bool{}, now: time.UnixMilli(1_700_000_000_000)}
 	onFatal := func(err error) { t.Errorf("fatal: %v", err) }
 	var err error
-	m.store, err = store.Open(store.Config{Dir: t.TempDir(), SegmentSize: 8 << 20, OnFatal: onFatal})
+	m.store, err = store.Open(store.Config{Dir: t.TempDir(), SegmentSize: segment, OnFatal: onFatal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,6 +348,25 @@ func TestProposerRefuses(t *testing.T) {
 	m.wantAsked("again, later", m.after(2*time.Minute, s), 0)
 	if m.tables.HalfChecks(0) != 1 {
 		t.Errorf("%d checks", m.tables.HalfChecks(0))
+	}
+}
+
+// Half messages that retention has removed count as ended.
+func TestRemovedMessages(t *testing.T) {
+	m := newMachine(t)
+	s := m.service()
+	m.half(1000, "")
+	if err := m.store.Trim(segment); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "removed", func() bool { return m.store.MinOffset(metadata.HalfTopic, 0) > 0 })
+	first := m.store.MinOffset(metadata.HalfTopic, 0)
+	asked := m.after(time.Minute, s)
+	if len(asked) != int(1000-first) || asked[0] != first {
+		t.Errorf("asked about %d from %d on, want %d from %d on", len(asked), asked[0], 1000-first, first)
+	}
+	if next, open := m.tables.NextOpenHalf(0), s.Stats().Open; next != first || open != 1000-first {
+		t.Errorf("next open %d, %d open", next, open)
 	}
 }
 

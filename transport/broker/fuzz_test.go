@@ -15,6 +15,9 @@ import (
 func FuzzSend(f *testing.F) {
 	f.Add("T", "KEYS\x01k\x02WAIT\x01false\x02", []byte("body"), int32(0), int32(0), int32(0), false)
 	f.Add("T", "DELAY\x01-1\x02TRAN_MSG\x01no", []byte{}, int32(-1), int32(8), int32(0), false)
+	f.Add("T", "DELAY\x013\x02REAL_TOPIC\x01x\x02WAIT\x01true", []byte("later"), int32(-1), int32(8), int32(0), false)
+	f.Add("T", "TRAN_MSG\x01true\x02PGROUP\x01pg\x02DELAY\x0199", []byte("maybe"), int32(2), int32(4), int32(0), false)
+	f.Add("%RETRY%g", "DELAY\x014\x02TRAN_MSG\x01true", []byte("x"), int32(0), int32(0), int32(3), false)
 	f.Add("%RETRY%g", "a\x01b", []byte("x"), int32(0), int32(0), int32(99), false)
 	f.Add("T", "WAIT\x01true", batchBody("one", "two"), int32(1), int32(0), int32(0), true)
 	f.Add("T", "\x02\x02\x01x\x02y\x01", append(batchBody("one"), 0, 0, 0, 5, 1), int32(0), int32(0), int32(0), true)
