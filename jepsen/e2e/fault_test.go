@@ -82,12 +82,13 @@ func TestLeaderFaults(t *testing.T) {
 // The same with the stock client, whose producers poll routes every 30 s.
 func TestLeaderFaultsStockClient(t *testing.T) {
 	long(t)
+	t.Parallel() // it mostly waits
 	faults, err := nemesis.Parse("kill,pause,isolate")
 	if err != nil {
 		t.Fatal(err)
 	}
 	report := run(t, jepsen.Config{
-		Faults: faults, Time: 45 * time.Second, Seed: 2, LeaderShare: 1,
+		Faults: faults, Time: 40 * time.Second, Seed: 2, LeaderShare: 1,
 		Hold: [2]time.Duration{5 * time.Second, 6 * time.Second}, Quiet: [2]time.Duration{4 * time.Second, 5 * time.Second},
 		Workload: workload.Config{Client: workload.Stock, Rate: 500},
 	})
