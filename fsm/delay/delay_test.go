@@ -222,9 +222,7 @@ func TestDelivery(t *testing.T) {
 		got.BornHost.String() != "10.1.1.1:1" || got.StoreHost.String() != "10.1.1.2:2" || got.StoreTimestamp < begin.Add(levels[0]).UnixMilli() {
 		t.Errorf("delivered %+v", got)
 	}
-	if s := d.Stats(); s.Delivered != 1 || s.Pending != 3 || s.Commands != 1 || s.Discarded != 0 {
-		t.Errorf("stats %+v", s)
-	}
+	eventually(t, "counted", func() bool { return d.Stats() == Stats{Delivered: 1, Commands: 1, Pending: 3} })
 	// One that comes while the queue is empty again.
 	m.delayed(1, 1, 1, time.Now())
 	eventually(t, "delivered the second", func() bool { return m.stored("T") == 2 })
@@ -250,7 +248,7 @@ func TestBacklog(t *testing.T) {
 	defer stop()
 	eventually(t, "all delivered", func() bool { return m.stored("T") == int64(n) })
 	late := time.Since(due)
-	t.Logf("%d messages %v after they were due, %d commands", n, late, d.Stats().Commands)
+	t.Logf("%d messages %v after they were due, %d commands or one more", n, late, d.Stats().Commands)
 	if late > 10*time.Second {
 		t.Errorf("the last message came %v late", late)
 	}
@@ -309,9 +307,7 @@ func TestRemovedMessages(t *testing.T) {
 	d, stop := m.lead(levels)
 	defer stop()
 	eventually(t, "the rest is delivered", func() bool { return m.stored("T") == n-first })
-	if p := m.tables.DelayProgress(1); p != n || d.Stats().Delivered != uint64(n-first) {
-		t.Errorf("progress %d, delivered %+v, first %d", p, d.Stats(), first)
-	}
+	eventually(t, "counted", func() bool { return d.Stats().Delivered == uint64(n-first) && m.tables.DelayProgress(1) == n })
 }
 
 func TestPassedOver(t *testing.T) {
@@ -332,9 +328,7 @@ func TestPassedOver(t *testing.T) {
 	d, stop := m.lead(levels)
 	defer stop()
 	eventually(t, "the good one is delivered", func() bool { return m.stored("T") == 1 })
-	if s := d.Stats(); s.Discarded != 8 || s.Delivered != 1 || s.Pending != 0 {
-		t.Errorf("stats %+v", s)
-	}
+	eventually(t, "counted", func() bool { return d.Stats() == Stats{Delivered: 1, Discarded: 8, Commands: 1} })
 }
 
 // TestClockWasAhead: store times of a leader whose clock was wrong hold nothing back (RocketMQ's correctDeliverTimestamp).
