@@ -95,7 +95,7 @@ func answerAdmin[T any](ctx context.Context, body []byte, f func(context.Context
 func (n *node) elsewhere(ctx context.Context, cmd *remoting.Command) *remoting.Command {
 	waiting, cancel := context.WithTimeout(ctx, leaderTimeout)
 	defer cancel()
-	err := errNoLeader
+	var err error
 	for {
 		if n.group.raft.State().Ready {
 			return nil

@@ -26,7 +26,7 @@ func newClusterCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newClusterStatusCommand(), newClusterPeersCommand(), newClusterLeaderCommand(),
-		newClusterTransferCommand(), newClusterRemoveCommand(), newClusterAddCommand(), newClusterSnapshotCommand(), newClusterVerifyCommand())
+		newClusterTransferCommand(), newClusterRemoveCommand(), newClusterAddCommand(), newClusterSnapshotCommand(), newClusterVerifyCommand(), newClusterRecoverCommand())
 	return cmd
 }
 
@@ -163,6 +163,16 @@ func (s *nodeStatus) self() remoting.PeerStatus {
 		}
 	}
 	return remoting.PeerStatus{NodeID: s.NodeID, Leader: s.Ready}
+}
+
+// suffrage is a member's as this node sees it.
+func (s *nodeStatus) suffrage(nodeID string) string {
+	for _, p := range s.Peers {
+		if p.NodeID == nodeID {
+			return p.Suffrage
+		}
+	}
+	return "none"
 }
 
 // askNodes asks the named nodes and, with peers set, the nodes that those know of. A node
@@ -342,7 +352,7 @@ func roleText(s *nodeStatus) string {
 	switch {
 	case s.Role == "leader" && !s.Ready:
 		return "leader, not ready"
-	case s.self().Suffrage == "nonvoter":
+	case s.suffrage(s.NodeID) == "nonvoter":
 		return s.Role + ", no vote"
 	}
 	return s.Role
@@ -400,15 +410,23 @@ func writeRemarks(out io.Writer, nodes []nodeAnswer) error {
 		fmt.Fprintf(&b, "cluster %s (%s), broker group %s, version %s\n", view.ClusterName, orDash(view.ClusterID), view.Group, view.Version)
 		fmt.Fprintf(&b, "durability: %s\n", view.Durability)
 	}
+	leader := leaderOf(nodes)
 	for _, n := range nodes {
-		switch leader := leaderOf(nodes); {
-		case n.Status == nil:
+		if n.Status == nil {
 			fmt.Fprintf(&b, "%s: %s\n", n.Address, n.Error)
-		case leader != nil && n.Status.AppliedIndex < leader.AppliedIndex && (!n.Status.CaughtUp || n.Status.self().Suffrage == "nonvoter"):
-			fmt.Fprintf(&b, "%s: catching up, it has %s of %s of the log and has applied entry %d of %d\n", n.Status.NodeID,
-				formatBytes(n.Status.LogMax-n.Status.LogMin), formatBytes(leader.LogMax-leader.LogMin), n.Status.AppliedIndex, leader.AppliedIndex)
-		case n.Status.Problem != "":
-			fmt.Fprintf(&b, "%s: %s\n", n.Status.NodeID, n.Status.Problem)
+			continue
+		}
+		s := n.Status
+		switch member := leader == nil || leader.suffrage(s.NodeID) != "none"; {
+		case !member:
+			fmt.Fprintf(&b, "%s: not a member of the group: removed, or not added yet; raftmq cluster add %s lets it in again if it was removed by force\n", s.NodeID, s.NodeID)
+			continue
+		case leader != nil && s.AppliedIndex < leader.AppliedIndex && (!s.CaughtUp || leader.suffrage(s.NodeID) == "nonvoter"):
+			fmt.Fprintf(&b, "%s: catching up, it has %s of %s of the log and has applied entry %d of %d\n", s.NodeID,
+				formatBytes(s.LogMax-s.LogMin), formatBytes(leader.LogMax-leader.LogMin), s.AppliedIndex, leader.AppliedIndex)
+		}
+		if s.Problem != "" {
+			fmt.Fprintf(&b, "%s: %s\n", s.NodeID, s.Problem)
 		}
 	}
 	_, err := io.WriteString(out, b.String())
