@@ -188,11 +188,16 @@ func (q *Queue) write(s *Set, units Units, first int64) (grew int64, err error) 
 	defer q.rw.RUnlock()
 	// Before the files are looked up: the pool leaves a dirty queue's alone.
 	made := q.max.Load() == 0
-	s.touch(q, made)
+	s.touch(q)
 	files, err := q.pool.get(q)
 	if err != nil {
 		return 0, err
 	}
+	if made {
+		s.noteMade(q) // the folder is there now: a flush may sync its parent
+	}
+	// And after it: a flush that ran meanwhile has not seen these units, and took the mark off.
+	defer s.touch(q)
 	if made && first > 0 {
 		if err := q.fill(files, first); err != nil {
 			return 0, err

@@ -240,19 +240,23 @@ func (s *Set) create(topic []byte, queueID int32) (*Queue, error) {
 	return q, nil
 }
 
-// touch notes that q has units that are not durable, and made that its folder isn't either.
-func (s *Set) touch(q *Queue, made bool) {
-	if q.dirty.Load() && !made {
+// touch notes that q has units that are not durable.
+func (s *Set) touch(q *Queue) {
+	if q.dirty.Load() {
 		return
 	}
 	s.dirty.Lock()
 	defer s.dirty.Unlock()
-	if made {
-		s.dirty.made = append(s.dirty.made, q)
-	}
 	if !q.dirty.Swap(true) {
 		s.dirty.queues = append(s.dirty.queues, q)
 	}
+}
+
+// noteMade notes that q's folder is not durable.
+func (s *Set) noteMade(q *Queue) {
+	s.dirty.Lock()
+	defer s.dirty.Unlock()
+	s.dirty.made = append(s.dirty.made, q)
 }
 
 // Flush makes everything durable that was written before the call.
