@@ -75,6 +75,17 @@ type Config struct {
 	// Other numbers build the index again.
 	MaxHashSlotNum, MaxIndexNum int
 
+	// FileReservedTime is how long messages are kept: whole segments go when their newest record is older. What of the following
+	// the leader is told counts.
+	FileReservedTime time.Duration
+	// DeleteWhen are the hours of the day, local time, in which old segments go, separated by ';'.
+	DeleteWhen string
+	// DiskMaxUsedSpaceRatio is the percentage of the disk in use above which old segments go at any hour;
+	// DiskSpaceCleanForciblyRatio that above which segments go whatever their age if CleanFileForciblyEnable; and
+	// DiskSpaceWarningLevelRatio, which each node looks at for itself, that above which no messages are taken.
+	DiskMaxUsedSpaceRatio, DiskSpaceCleanForciblyRatio, DiskSpaceWarningLevelRatio int
+	CleanFileForciblyEnable                                                        bool
+
 	// RaftLogStore is wal (hashicorp/raft-wal) or bolt (raft-boltdb). It can't change on a folder
 	// with data.
 	RaftLogStore string
@@ -168,6 +179,13 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.BoolVar(&c.MessageIndexEnable, "message-index-enable", true, "keep the key index, for queries by key and unique key")
 	fs.IntVar(&c.MaxHashSlotNum, "max-hash-slot-num", 5_000_000, "`number` of hash slots of a key index file")
 	fs.IntVar(&c.MaxIndexNum, "max-index-num", 20_000_000, "`number` of entries of a key index file")
+
+	fs.DurationVar(&c.FileReservedTime, "file-reserved-time", 72*time.Hour, "keep messages for this `duration`; the leader's value counts, here and below")
+	fs.StringVar(&c.DeleteWhen, "delete-when", "04", "`hours` of the day in which older ones are deleted, separated by ';'")
+	fs.IntVar(&c.DiskMaxUsedSpaceRatio, "disk-max-used-space-ratio", 75, "`percent` of the disk in use above which older ones are deleted at any hour")
+	fs.IntVar(&c.DiskSpaceCleanForciblyRatio, "disk-space-clean-forcibly-ratio", 85, "`percent` of the disk in use above which messages are deleted whatever their age")
+	fs.BoolVar(&c.CleanFileForciblyEnable, "clean-file-forcibly-enable", true, "allow that")
+	fs.IntVar(&c.DiskSpaceWarningLevelRatio, "disk-space-warning-level-ratio", 90, "`percent` of this node's disk in use above which it takes no messages")
 
 	fs.StringVar(&c.RaftLogStore, "raft-log-store", raftLogWAL, "Raft log `store`: "+raftLogWAL+" or "+raftLogBolt)
 	fs.DurationVar(&c.RaftHeartbeatTimeout, "raft-heartbeat-timeout", 800*time.Millisecond, "silence of the leader before an election, `duration`")

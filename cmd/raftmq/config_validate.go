@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"raftmq/fsm/command"
+	"raftmq/fsm/retention"
 )
 
 // flagError says what is wrong with one flag's value.
@@ -61,6 +62,7 @@ const (
 	maxHoldWrites        = 2500 * time.Millisecond
 	maxBootstrap         = 9
 	maxTopicQueues       = 1024
+	maxReservedTime      = 100 * 365 * 24 * time.Hour
 	minTransaction       = 100 * time.Millisecond
 	maxTransaction       = 24 * time.Hour
 	maxTransactionChecks = 1000
@@ -221,12 +223,28 @@ func (c *Config) checkStore() (errs []error) {
 	errs = append(errs, checkSize("mapped-file-size-consume-queue", c.MappedFileSizeConsumeQueue, minQueueFileSize, maxQueueFileSize)...)
 	errs = append(errs, checkNumber("max-hash-slot-num", c.MaxHashSlotNum, 1, maxHashSlots)...)
 	errs = append(errs, checkNumber("max-index-num", c.MaxIndexNum, 2, maxIndexEntries)...)
+	errs = append(errs, c.checkRetention()...)
 	sizeErrs := checkSize("max-message-size", c.MaxMessageSize, min(minMessageSize, maxBodyInSegment(segment)), maxMessageSize)
 	if most := maxBodyInSegment(segment); len(sizeErrs) == 0 && segment >= minSegmentSize && c.MaxMessageSize > most {
 		sizeErrs = append(sizeErrs, flagError{"max-message-size", formatSize(c.MaxMessageSize), fmt.Sprintf(
 			"contradicts --mapped-file-size-commit-log %s: a message must fit a segment with its properties; allowed are at most %s", formatSize(segment), formatSize(most))})
 	}
 	return append(errs, sizeErrs...)
+}
+
+func (c *Config) checkRetention() []error {
+	errs := checkDuration("file-reserved-time", c.FileReservedTime, time.Second, maxReservedTime)
+	if _, err := retention.ParseDeleteWhen(c.DeleteWhen); err != nil {
+		errs = append(errs, flagError{"delete-when", c.DeleteWhen, "allowed are hours of the day, 0 to 23, separated by ';'"})
+	}
+	errs = append(errs, checkNumber("disk-max-used-space-ratio", c.DiskMaxUsedSpaceRatio, 10, 95)...)
+	errs = append(errs, checkNumber("disk-space-clean-forcibly-ratio", c.DiskSpaceCleanForciblyRatio, 30, 98)...)
+	errs = append(errs, checkNumber("disk-space-warning-level-ratio", c.DiskSpaceWarningLevelRatio, 35, 98)...)
+	if len(errs) == 0 && c.DiskSpaceWarningLevelRatio < c.DiskSpaceCleanForciblyRatio {
+		errs = append(errs, flagError{"disk-space-warning-level-ratio", c.DiskSpaceWarningLevelRatio,
+			fmt.Sprintf("contradicts --disk-space-clean-forcibly-ratio %d: allowed is that or more, or cleaning would come too late", c.DiskSpaceCleanForciblyRatio)})
+	}
+	return errs
 }
 
 func checkNumber(flag string, n, least, most int) []error {

@@ -20,6 +20,7 @@ import (
 	"raftmq/fsm/delay"
 	"raftmq/fsm/metadata"
 	"raftmq/fsm/raftnode"
+	"raftmq/fsm/retention"
 	"raftmq/fsm/transaction"
 	"raftmq/membership"
 	"raftmq/membership/group"
@@ -55,6 +56,7 @@ type brokerGroup struct {
 	delay  *delay.Deliverer
 
 	transactions *transaction.Service
+	retention    *retention.Loop
 
 	caught      atomic.Bool
 	gossipAddr  func(nodeID string) string // client address by gossip, for nodes that the tables don't know yet
@@ -94,7 +96,9 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if cfg.FlushDiskType == syncFlush {
 		mode = store.SyncFlush
 	}
+	sizes := sizesFor(store.StatDisk(cfg.DataDir).Total)
 	g.store, err = store.Open(store.Config{Dir: filepath.Join(cfg.DataDir, "store"), SegmentSize: cfg.MappedFileSizeCommitLog,
+		AllocateStep: sizes.allocateStep, ReserveBytes: sizes.reserve, MinFreeBytes: sizes.minFree, DiskWarningRatio: cfg.DiskSpaceWarningLevelRatio,
 		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MessageIndexEnable: cfg.MessageIndexEnable, MaxHashSlotNum: cfg.MaxHashSlotNum, MaxIndexNum: cfg.MaxIndexNum,
 		MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Logger: d.Logger})
 	if err != nil {
@@ -127,7 +131,8 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		EntryHead: command.AppendEntryHead, Prepare: g.prepare,
 		HeartbeatTimeout: cfg.RaftHeartbeatTimeout, ElectionTimeout: cfg.RaftElectionTimeout,
 		DiskStallTimeout: cfg.DiskStallTimeout, DiskBusy: g.flushing, OnFatal: d.OnFatal,
-		SnapshotBytes: cfg.RaftSnapshotBytes, TrailingBytes: cfg.RaftTrailingBytes, Logger: d.Logger.Named("raft")})
+		WALSegmentBytes: int(sizes.walSegment), InFlightBytes: sizes.inFlight,
+		SnapshotBytes: min(cfg.RaftSnapshotBytes, sizes.raftLog), TrailingBytes: min(cfg.RaftTrailingBytes, sizes.raftLog), Logger: d.Logger.Named("raft")})
 	if err != nil {
 		return nil, err
 	}
@@ -152,15 +157,21 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		ClusterName: cfg.ClusterName, BrokerName: cfg.BrokerName, StoreHost: storeHost,
 		LeaderAddr: g.leaderAddr, Forward: g.forward, BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
 		HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(),
-		TransactionUnknown: func(half int64) { g.transactions.Unknown(half) }, Logger: d.Logger})
+		DeleteExpired: func() { g.retention.Arm() }, TransactionUnknown: func(half int64) { g.transactions.Unknown(half) }, Logger: d.Logger})
 	if err != nil {
 		return nil, err
 	}
 	g.delay = delay.New(delay.Config{Store: g.store, Tables: g.tables, Levels: cfg.delayLevels(), Logger: d.Logger,
-		Propose: func(p delay.Proposal) error { return g.raft.Propose(p) }})
+		Propose: func(p delay.Proposal) error { return g.proposeRecords(p) }})
 	g.transactions = transaction.New(transaction.Config{Store: g.store, Tables: g.tables, Checker: g.broker,
-		Propose: func(p transaction.Proposal) error { return g.raft.Propose(p) },
+		Propose: func(p transaction.Proposal) error { return g.proposeRecords(p) }, MaxAge: cfg.FileReservedTime,
 		Timeout: cfg.TransactionTimeout, Interval: cfg.TransactionCheckInterval, MaxCheck: cfg.TransactionCheckMax, Logger: d.Logger})
+	hours, err := retention.ParseDeleteWhen(cfg.DeleteWhen)
+	if err != nil {
+		return nil, err
+	}
+	g.retention = retention.New(retention.Config{Store: g.store, Propose: g.propose, FileReservedTime: cfg.FileReservedTime, DeleteWhen: hours,
+		MaxUsedRatio: cfg.DiskMaxUsedSpaceRatio, CleanForciblyRatio: cfg.DiskSpaceCleanForciblyRatio, CleanForcibly: cfg.CleanFileForciblyEnable, Logger: d.Logger})
 	g.server = transport.NewServer(transport.Config{Logger: d.Logger.Named("transport")})
 	g.broker.Register(g.server)
 	return g, nil
@@ -444,6 +455,9 @@ func (c *Config) properties() map[string]string {
 		"brokerClusterName": c.ClusterName, "brokerName": c.BrokerName, "storePathRootDir": filepath.Join(c.DataDir, "store"),
 		"listenPort":              portOf(c.ClientAdvertise),
 		"mappedFileSizeCommitLog": strconv.FormatInt(c.MappedFileSizeCommitLog, 10), "mappedFileSizeConsumeQueue": strconv.FormatInt(c.MappedFileSizeConsumeQueue, 10),
+		"fileReservedTime": strconv.FormatFloat(c.FileReservedTime.Hours(), 'f', -1, 64), "deleteWhen": c.DeleteWhen,
+		"diskMaxUsedSpaceRatio": strconv.Itoa(c.DiskMaxUsedSpaceRatio), "cleanFileForciblyEnable": strconv.FormatBool(c.CleanFileForciblyEnable),
+		"diskSpaceWarningLevelRatio": strconv.Itoa(c.DiskSpaceWarningLevelRatio), "diskSpaceCleanForciblyRatio": strconv.Itoa(c.DiskSpaceCleanForciblyRatio),
 		"messageIndexEnable": strconv.FormatBool(c.MessageIndexEnable), "maxHashSlotNum": strconv.Itoa(c.MaxHashSlotNum), "maxIndexNum": strconv.Itoa(c.MaxIndexNum),
 		"flushDiskType": c.FlushDiskType, "maxMessageSize": strconv.FormatInt(c.MaxMessageSize, 10),
 		"autoCreateTopicEnable": strconv.FormatBool(c.AutoCreateTopic), "autoCreateSubscriptionGroup": strconv.FormatBool(c.AutoCreateGroup),
@@ -514,5 +528,7 @@ func (g *brokerGroup) lead(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { g.delay.Run(ctx) })
 	wg.Go(func() { g.transactions.Run(ctx) })
+	wg.Go(func() { g.retention.Run(ctx) })
+	wg.Go(func() { g.leaveFullDisk(ctx) })
 	wg.Wait()
 }

@@ -50,6 +50,7 @@ func (n *node) status() remoting.NodeStatus {
 		UptimeSeconds: time.Since(n.started).Seconds(), Role: string(state.Role), Term: state.Term, LeaderID: state.LeaderID, Ready: state.Ready,
 		AppliedIndex: g.fsm.Applied(), CommitIndex: idx.Commit, LastRaftIndex: idx.Last, SnapshotIndex: idx.Snapshot,
 		LogMin: st.MinOffset, LogMax: st.MaxOffset, FlushedTo: st.FlushedTo, DispatchedTo: st.DispatchedTo, Queues: st.Queues, Segments: st.Segments,
+		LogFileMin: st.FileMin, RunningFlags: g.store.Flags().String(), DiskRatio: g.store.Space().CommitLog.Ratio(),
 		FlushDiskType: n.cfg.FlushDiskType, RaftLogStore: n.cfg.RaftLogStore, Durability: n.cfg.Durability(),
 		CaughtUp: g.caughtUp(), LastContactMillis: contactMillis(state, idx.LastContact)}
 	s.DiskFree, s.DiskTotal = diskSpace(n.cfg.DataDir)
@@ -168,6 +169,10 @@ func (n *node) problem(state raftnode.State, peers []remoting.PeerStatus) string
 		return "no leader: an election is going on, or this node is cut off from the Raft ports of its peers"
 	case len(down) > 0:
 		return fmt.Sprintf("voters down: %v; start them, the cluster works while a majority is up", down)
+	case !n.group.store.Flags().Writeable():
+		space := n.group.store.Space().CommitLog
+		return fmt.Sprintf("this node's store takes no messages (%s): %.0f %% of the disk of %s is in use, %s are usable; make room, it goes on by itself",
+			n.group.store.Flags(), 100*space.Ratio(), space.Path, formatSize(space.Usable))
 	case !n.group.caughtUp():
 		return "catching up with what it had applied before it stopped"
 	}
@@ -199,6 +204,12 @@ func (n *node) metrics() []metrics.Metric {
 		gauge("commitlog_min_offset_bytes", "first readable physical offset", func() float64 { return float64(g.store.Stats().MinOffset) }),
 		gauge("commitlog_max_offset_bytes", "physical offset after the last applied record", func() float64 { return float64(g.store.Stats().MaxOffset) }),
 		gauge("commitlog_flushed_offset_bytes", "durable end of the commit log on this node", func() float64 { return float64(g.store.Stats().FlushedTo) }),
+		gauge("commitlog_file_min_offset_bytes", "first physical offset that a file holds; below the minimum while trimmed segments wait for their removal", func() float64 { return float64(g.store.Stats().FileMin) }),
+		gauge("commitlog_hanged_segments", "removed segments that somebody still reads", func() float64 { return float64(g.store.Stats().HangedSegments) }),
+		gauge("store_running_flags", "1 not readable, 2 not writeable, 4 consume queues wait for space, 8 key index waits for space, 16 disk full", func() float64 { return float64(g.store.Flags()) }),
+		gauge("disk_used_ratio", "part of the commit log's disk that is in use", func() float64 { return g.store.Space().CommitLog.Ratio() }),
+		gauge("disk_usable_bytes", "space on the commit log's disk that this process can use", func() float64 { return float64(g.store.Space().CommitLog.Usable) }),
+		gauge("apply_batch_seconds", "how long the present Apply batch has taken", func() float64 { return g.store.LockTime().Seconds() }),
 		gauge("dispatch_lag_bytes", "log bytes not yet in the consume queues", func() float64 { s := g.store.Stats(); return float64(s.MaxOffset - s.DispatchedTo) }),
 		counter("commitlog_put_messages_total", "messages appended on this node", func() float64 { return float64(g.store.Stats().PutMessages) }),
 		counter("commitlog_put_bytes_total", "bytes of them", func() float64 { return float64(g.store.Stats().PutBytes) }),

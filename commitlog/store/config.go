@@ -54,6 +54,8 @@ type Config struct {
 	MessageIndexEnable          bool
 	MaxHashSlotNum, MaxIndexNum int
 
+	// AllocateStep is how many bytes of a log segment are taken ahead of need (64 MiB).
+	AllocateStep int64
 	// DiskWarningRatio is the percentage of a partition in use above which the disk counts as full and no
 	// messages are taken (diskSpaceWarningLevelRatio, 90); MinFreeBytes the least usable space on top of it (0: none).
 	DiskWarningRatio int

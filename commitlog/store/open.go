@@ -56,7 +56,7 @@ func (s *Store) open() error {
 	var err error
 	s.log, err = commitlog.Open(commitlog.Config{
 		Dir: filepath.Join(s.cfg.Dir, commitLogDir), JournalDir: filepath.Join(s.cfg.Dir, journalDir),
-		SegmentSize: s.cfg.SegmentSize, NoSpace: s.noSpace, Prepared: s.prepared, Logger: s.cfg.Logger, FS: s.cfg.FS,
+		SegmentSize: s.cfg.SegmentSize, AllocateStep: s.cfg.AllocateStep, NoSpace: s.noSpace, Prepared: s.prepared, Logger: s.cfg.Logger, FS: s.cfg.FS,
 	})
 	if err != nil {
 		return err

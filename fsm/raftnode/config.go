@@ -71,6 +71,8 @@ type Config struct {
 	InFlightEntries  int   // entries handed to Raft and not yet applied (2)
 	InFlightBytes    int64 // waiting and in flight; beyond it Propose says ErrBusy (64 MiB)
 
+	WALSegmentBytes int // of raft-wal, taken on disk as a whole; new segments get it (raft-wal's 64 MiB)
+
 	SnapshotBytes int64 // log bytes since the last snapshot that call for one (128 MiB)
 	TrailingBytes int64 // log bytes kept behind a snapshot for followers that lag (128 MiB)
 	CacheBytes    int64 // newest entries kept in memory for Apply and replication (16 MiB)

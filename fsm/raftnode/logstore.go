@@ -66,7 +66,11 @@ func openLogStore(cfg Config) (*logStore, error) {
 		if err := os.MkdirAll(walDir, 0o755); err != nil {
 			return nil, fmt.Errorf("raftnode: %w", err)
 		}
-		w, err := wal.Open(walDir, wal.WithLogger(cfg.Logger.Named("wal")))
+		size := cfg.WALSegmentBytes
+		if size <= 0 {
+			size = wal.DefaultSegmentSize
+		}
+		w, err := wal.Open(walDir, wal.WithSegmentSize(size), wal.WithLogger(cfg.Logger.Named("wal")))
 		if err != nil {
 			return nil, fmt.Errorf("raftnode: open %s: %w", walDir, err)
 		}

@@ -31,6 +31,18 @@ func (b *Broker) registerAdmin(s *transport.Server) {
 	s.Handle(remoting.RequestQueryTopicConsumeByWho, b.groupsOfTopic)
 	s.Handle(remoting.RequestGetBrokerRuntimeInfo, b.runtimeInfo)
 	s.Handle(remoting.RequestGetBrokerConfig, b.brokerConfig)
+	for _, code := range []int32{remoting.RequestDeleteExpiredCommitLog, remoting.RequestTriggerDeleteFiles} {
+		s.Handle(code, leader(b.deleteExpired))
+	}
+}
+
+// deleteExpired serves DELETE_EXPIRED_COMMITLOG and TRIGGER_DELETE_FILES: what is old enough goes now, whatever the hour
+// (AdminBrokerProcessor.deleteExpiredCommitLog). It goes on all nodes, so any node may be asked.
+func (b *Broker) deleteExpired(r transport.Responder, _ *remoting.Command) {
+	if b.cfg.DeleteExpired != nil {
+		b.cfg.DeleteExpired()
+	}
+	success(r)
 }
 
 // apply changes a table and answers. Refusals that mean "it is so already" count as done.

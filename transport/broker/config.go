@@ -45,6 +45,9 @@ type Config struct {
 	// CaughtUp reports that this node has once held all that a leader had applied since it started;
 	// before that it cannot know what exists (Never-Guess). nil: as soon as a leader is known.
 	CaughtUp func() bool
+	// DeleteExpired makes this node, which leads, delete what is old enough at whatever hour it is (retention.Loop.Arm). It must be
+	// quick. nil: nothing is deleted on request.
+	DeleteExpired func()
 	// TransactionUnknown is told that a producer was asked about a half message, given by its queue offset, and knows no
 	// outcome yet. It must be quick. nil: nobody is told.
 	TransactionUnknown func(half int64)

@@ -31,6 +31,12 @@ type NodeStatus struct {
 	LogMax       int64 `json:"logMax"`
 	FlushedTo    int64 `json:"flushedTo"`
 	DispatchedTo int64 `json:"dispatchedTo"`
+	// LogFileMin is the first offset that a file holds: below LogMin while trimmed segments wait for their removal.
+	LogFileMin int64 `json:"logFileMin"`
+	// RunningFlags names what the store cannot do now (disk-full and so on), "" when it can all. DiskRatio is how much of the
+	// commit log's disk is in use, 0 to 1, -1 when not known.
+	RunningFlags string  `json:"runningFlags,omitempty"`
+	DiskRatio    float64 `json:"diskRatio"`
 	// DiskFree and DiskTotal are bytes of the data folder's file system; DiskProblem says why the node stands aside, "" when its
 	// disk is well.
 	DiskFree    int64  `json:"diskFree,omitempty"`

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"raftmq/commitlog/store"
+	"raftmq/fsm/raftnode"
+)
+
+// diskSizes are the bytes that this node takes ahead or puts by on its disk. On a disk of 2.5 GB and more they are the
+// defaults of the packages that use them; on a smaller one each is a part of it, so that a node fits a disk of 64 MiB too.
+type diskSizes struct {
+	walSegment   int64 // of the Raft log, taken as a whole
+	allocateStep int64 // of the commit log, taken ahead
+	reserve      int64 // put by for what is in flight when the disk gets full, and for the Raft log's next segment
+	minFree      int64 // below it the disk counts as full
+	inFlight     int64 // commands that wait for Raft: what the reserve must hold
+	raftLog      int64 // the most of --raft-snapshot-bytes and --raft-trailing-bytes
+}
+
+// sizesFor fits them to a disk of total bytes, 0 when that is not known.
+func sizesFor(total int64) diskSizes {
+	const largest = 64 * gib
+	if total <= 0 {
+		total = largest
+	}
+	part := max(total/16/mib, 1) * mib
+	return diskSizes{walSegment: min(64*mib, part), allocateStep: min(64*mib, part), reserve: min(144*mib, part), minFree: min(128*mib, 2*part),
+		inFlight: min(64*mib, max(part/2, mib)), raftLog: max(2*part, mib)}
+}
+
+var errNotWriteable = errors.New("this node's store takes no messages now")
+
+// proposeRecords is raft.Propose for what stores messages: nothing goes on its way that Apply might have no room for.
+func (g *brokerGroup) proposeRecords(p raftnode.Proposal) error {
+	if g.store.PutStatus() != store.PutOK {
+		return fmt.Errorf("%w (%s)", errNotWriteable, g.store.Flags())
+	}
+	return g.raft.Propose(p)
+}
+
+// Pace of leaveFullDisk.
+const (
+	leaveAfter = 2 * time.Second
+	leaveAgain = 10 * time.Second
+)
+
+// leaveFullDisk hands leadership over when this node's store takes no messages and another voter's does (F27). Leader only.
+func (g *brokerGroup) leaveFullDisk(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	next := time.Time{} // of an attempt; zero while the store is well
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		switch {
+		case g.store.Flags().Writeable():
+			next = time.Time{}
+			continue
+		case next.IsZero():
+			next = time.Now().Add(leaveAfter)
+		}
+		if time.Now().Before(next) {
+			continue
+		}
+		next = time.Now().Add(leaveAgain)
+		to, ok := g.writeablePeer(ctx)
+		if !ok {
+			continue
+		}
+		g.logger.Warn("handing leadership to a node whose disk takes messages", "to", to, "flags", g.store.Flags())
+		if err := g.raft.TransferLeadershipTo(to); err != nil && ctx.Err() == nil {
+			g.logger.Warn("could not hand leadership over", "to", to, "error", err)
+		}
+	}
+}
+
+// writeablePeer asks the other voters.
+func (g *brokerGroup) writeablePeer(ctx context.Context) (nodeID string, ok bool) {
+	servers, err := g.raft.Servers()
+	if err != nil {
+		return "", false
+	}
+	for _, s := range servers {
+		addr := g.clientAddrOf(s.ID)
+		if s.ID == g.cfg.NodeID || !s.Voter || addr == "" {
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, time.Second)
+		status, err := fetchStatus(asking, addr)
+		cancel()
+		if err == nil && status.RunningFlags == "" && status.LeaderID == g.cfg.NodeID {
+			return s.ID, true
+		}
+	}
+	return "", false
+}
