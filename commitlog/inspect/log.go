@@ -14,6 +14,7 @@ import (
 type logWalk struct {
 	s     *Store
 	w     *window
+	it    item // the visited one, here so that it is not allocated for each record
 	visit func(seg *Segment, it *item) error
 	// begun is called before a segment's first item, ended behind its last.
 	begun, ended func(seg *Segment, end item) error
@@ -74,15 +75,15 @@ func (l *logWalk) segment(seg *Segment, from int64) error {
 		}
 	}
 	told := int64(0) // of this segment, for Progress
+	it := &l.it
 	for {
-		it, err := scan.next()
-		if err != nil {
+		if *it, err = scan.next(); err != nil {
 			return fmt.Errorf("%s: %w", seg.Path, err)
 		}
 		if it.itemType == itemEnd {
 			l.s.progress(seg.Size - told)
 			if l.ended != nil {
-				return l.ended(seg, it)
+				return l.ended(seg, *it)
 			}
 			return nil
 		}
@@ -93,7 +94,7 @@ func (l *logWalk) segment(seg *Segment, from int64) error {
 		if seg.From+it.pos+it.size <= from {
 			continue
 		}
-		if err := l.visit(seg, &it); err != nil {
+		if err := l.visit(seg, it); err != nil {
 			return err
 		}
 	}

@@ -30,8 +30,9 @@ type indexCheck struct {
 	w     *window
 	next  int64 // entry of the file
 
-	look  []placedEntry // read and not yet compared
-	want  []int32       // hashes of the current record's keys
+	look  []placedEntry // read and not yet compared; a part of buf
+	buf   []placedEntry
+	want  []int32 // hashes of the current record's keys
 	key   []byte
 	run   findingRun
 	last  []int32 // of chainCheck, kept for the next file
@@ -56,7 +57,11 @@ func newIndexCheck(v *verifier) (*indexCheck, error) {
 	if v.s.opts.NoIndex {
 		return x, nil
 	}
-	files, err := v.s.indexFiles(v.r.add)
+	files, err := v.s.indexFiles(func(f Finding) {
+		if !v.s.InUse.Running { // otherwise the newest may just be made
+			v.r.add(f)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +308,7 @@ func (x *indexCheck) report(f Finding) { x.run.add(x.v.r, f) }
 
 func (x *indexCheck) pop() placedEntry {
 	e := x.look[0]
-	x.look = append(x.look[:0], x.look[1:]...)
+	x.look = x.look[1:]
 	return e
 }
 
@@ -367,6 +372,12 @@ func (x *indexCheck) fill() error {
 			continue
 		}
 		x.chain.entry(x.next, e)
+		if len(x.look) == cap(x.look) { // at the end of buf
+			if x.buf == nil {
+				x.buf = make([]placedEntry, 8*lookahead)
+			}
+			x.look = x.buf[:copy(x.buf, x.look)]
+		}
 		x.look = append(x.look, placedEntry{e, f, x.next})
 		x.next++
 	}
