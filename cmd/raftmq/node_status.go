@@ -211,7 +211,12 @@ func (n *node) metrics() []metrics.Metric {
 		gauge("disk_usable_bytes", "space on the commit log's disk that this process can use", func() float64 { return float64(g.store.Space().CommitLog.Usable) }),
 		gauge("apply_batch_seconds", "how long the present Apply batch has taken", func() float64 { return g.store.LockTime().Seconds() }),
 		gauge("dispatch_lag_bytes", "log bytes not yet in the consume queues", func() float64 { s := g.store.Stats(); return float64(s.MaxOffset - s.DispatchedTo) }),
-		gauge("key_index_lag_bytes", "log bytes whose keys are not in the key index yet; all of them when it is off", func() float64 { s := g.store.Stats(); return float64(s.MaxOffset - s.IndexedTo) }),
+		gauge("key_index_lag_bytes", "log bytes whose keys are not in the key index yet", func() float64 {
+			if s := g.store.Stats(); g.cfg.MessageIndexEnable {
+				return float64(s.MaxOffset - s.IndexedTo)
+			}
+			return 0
+		}),
 		gauge("key_index_entries", "keys in the key index", func() float64 { return float64(g.store.Stats().IndexEntries) }),
 		gauge("key_index_files", "files of the key index", func() float64 { return float64(g.store.Stats().IndexFiles) }),
 		counter("commitlog_put_messages_total", "messages appended on this node", func() float64 { return float64(g.store.Stats().PutMessages) }),
