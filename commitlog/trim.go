@@ -96,6 +96,53 @@ func (l *Log) NewestBefore(boundary int64) (millis int64, err error) {
 	return min(millis, before.lastStoreTimestamp), nil
 }
 
+// StoreTimestampUpTo is the store timestamp of the last record of the newest entry that ends at or before off, ms; 0 when there is
+// none.
+func (l *Log) StoreTimestampUpTo(off int64) (millis int64, err error) {
+	l.published.Lock()
+	end := l.published.pos
+	l.published.Unlock()
+	pos, err := l.journal.search(end, func(r *journalRecord) bool { return r.end > off })
+	if err != nil || pos <= l.journal.MinOffset() {
+		return 0, err
+	}
+	r, err := l.journal.read(pos - journalRecordSize)
+	if errors.Is(err, mappedfile.ErrOutOfRange) {
+		return 0, nil // deleted just now
+	}
+	if err != nil {
+		return 0, l.journal.corrupt(pos-journalRecordSize, err)
+	}
+	return r.lastStoreTimestamp, nil
+}
+
+// SegmentByTime is the start of the first segment that has a record stored at or after millis, the last segment's when all are older
+// (MappedFileQueue.getMappedFileByTime). RocketMQ takes the file's modification time, which differs from node to
+// node; here it is the journal's, so all nodes give one answer.
+func (l *Log) SegmentByTime(millis int64) (from int64, err error) {
+	l.published.Lock()
+	end := l.published.tail
+	l.published.Unlock()
+	pos, err := l.journal.search(end.pos, func(r *journalRecord) bool { return r.lastStoreTimestamp >= millis })
+	if err != nil {
+		return 0, err
+	}
+	off := end.end - 1
+	if pos < end.pos {
+		r, err := l.journal.read(pos)
+		if err != nil {
+			return 0, l.journal.corrupt(pos, err)
+		}
+		off = r.start
+		// A filler at its begin belongs to the segment before, and is no record.
+		if blank, err := l.blankAt(off); err == nil && blank {
+			off = (off/l.cfg.SegmentSize + 1) * l.cfg.SegmentSize
+		}
+	}
+	off = max(off, l.MinOffset(), 0)
+	return off - off%l.cfg.SegmentSize, nil
+}
+
 // storeTimeAt is the store timestamp of the record that starts at off.
 func (l *Log) storeTimeAt(off int64) (millis int64, err error) {
 	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)

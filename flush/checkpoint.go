@@ -15,8 +15,9 @@ import (
 //	16  8  indexMsgTimestamp: end timestamp of the newest index file that is full and durable, ms
 //	24     zero (RocketMQ 5 has two more fields here, for its controller)
 const (
-	CheckpointSize   = 4096
-	checkpointFields = 24
+	CheckpointSize    = 4096
+	checkpointFields  = 24
+	checkpointFields5 = 40 // of RocketMQ 5
 	// checkpointSlack is what RocketMQ takes off a timestamp before it relies on it.
 	checkpointSlack = 3000
 )
@@ -44,8 +45,8 @@ func AppendCheckpoint(dst []byte, c Checkpoint) []byte {
 	return append(dst, make([]byte, CheckpointSize-checkpointFields)...)
 }
 
-// DecodeCheckpoint reads a file of RocketMQ 4 or 5 or of our own. The format has no checksum: a wrong size and negative times
-// are ErrCheckpoint, nothing else can be told.
+// DecodeCheckpoint reads a file of RocketMQ 4 or 5 or of our own. The format has no checksum: a wrong size, negative times and
+// bytes behind the fields are ErrCheckpoint, nothing else can be told.
 func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	if len(b) != CheckpointSize {
 		return Checkpoint{}, fmt.Errorf("%w: %d bytes, expected %d", ErrCheckpoint, len(b), CheckpointSize)
@@ -54,6 +55,11 @@ func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	c := Checkpoint{Physic: t(0), Logics: t(8), Index: t(16)}
 	if c.Physic < 0 || c.Logics < 0 || c.Index < 0 {
 		return Checkpoint{}, fmt.Errorf("%w: times %d, %d, %d", ErrCheckpoint, c.Physic, c.Logics, c.Index)
+	}
+	for i, x := range b[checkpointFields5:] {
+		if x != 0 {
+			return Checkpoint{}, fmt.Errorf("%w: byte %d is %#02x, expected 0", ErrCheckpoint, checkpointFields5+i, x)
+		}
 	}
 	return c, nil
 }

@@ -18,8 +18,8 @@ type InUse struct {
 	Unknown bool `json:"unknown,omitempty"` // the kernel's list of locks can't be read
 }
 
-// inUse looks for a lock on the file `lock` in the kernel's list: RaftMQ holds it with flock, RocketMQ
-// with a record lock. Trying the lock instead would take it for a moment and could make a broker fail
+// inUse looks for a lock on the file `lock` in the kernel's list: RocketMQ holds a record lock of its process, RaftMQ the same of
+// its open file, whose holder the kernel does not name; it has its process id in `abort`. Trying the lock instead would take it for a moment and could make a broker fail
 // that starts just then.
 func inUse(dir string) InUse {
 	fi, err := os.Stat(filepath.Join(dir, lockName))
@@ -34,7 +34,13 @@ func inUse(dir string) InUse {
 	if err != nil {
 		return InUse{Unknown: true}
 	}
-	return findLock(string(list), fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino))
+	u := findLock(string(list), fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino))
+	if u.Running && u.PID == 0 {
+		if b, err := readHead(filepath.Join(dir, abortName), 32); err == nil {
+			u.PID, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+	}
+	return u
 }
 
 // findLock reads lines like "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF".

@@ -33,6 +33,17 @@ func (ix *Index) Flushed() int64 {
 	return ix.point.written.next.phyOffset
 }
 
+// FlushedEnd is the end timestamp of the newest file that is full and durable, ms, 0 when there is none (RocketMQ's
+// indexMsgTimestamp).
+func (ix *Index) FlushedEnd() int64 {
+	ix.flushMu.Lock()
+	defer ix.flushMu.Unlock()
+	if files := ix.point.written.files; len(files) > 1 {
+		return files[len(files)-2].header.EndTimestamp
+	}
+	return 0
+}
+
 // Flush makes the entries of m durable and moves the point there (Point-Behind-All). The log up to
 // m.PhyOffset must be durable before, or the next Open finds the index ahead of it and drops it.
 // Of a file that was filled since, all bytes are made durable, slots too, before a point names

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -33,7 +34,16 @@ type Config struct {
 	FlushMode        FlushMode
 	FlushInterval    time.Duration // flushIntervalCommitLog (500 ms)
 	SyncFlushTimeout time.Duration // (5 s)
-	Logger           hclog.Logger
+	// MaxMappedSegments bounds how many segments are mapped at a time; others are mapped again by who reads them (128; negative:
+	// all are mapped).
+	MaxMappedSegments int
+	// Snapshot returns the position of the newest snapshot whose log bytes are in this store, zero when there is none. Asked
+	// when the journal or its recovery point is lost; nil: the node does not start then.
+	Snapshot func() (Position, error)
+	// Fetch copies the log bytes [from, to) of a peer to w. Asked when log bytes below the recovery point are damaged; nil:
+	// the node does not start then.
+	Fetch  func(from, to int64, w io.Writer) error
+	Logger hclog.Logger
 	// OnFatal is called once when the node must stop: a local disk error in the append
 	// path, a failed flush, a dead dispatcher. Default: panic. It runs on a goroutine that
 	// Close joins, or on a caller's: it must return soon and leave closing to another one.

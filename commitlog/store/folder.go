@@ -5,24 +5,27 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Names below the data folder.
 const (
-	commitLogDir  = "commitlog"
-	journalDir    = "journal"
-	queueDir      = "consumequeue"
-	lockName      = "lock"
-	metaName      = "store.json"
-	pointName     = "queuepoint"
-	installName   = "installing"
-	formatVersion = 1
+	commitLogDir   = "commitlog"
+	journalDir     = "journal"
+	queueDir       = "consumequeue"
+	lockName       = "lock"
+	abortName      = "abort"
+	checkpointName = "checkpoint"
+	quarantineDir  = "quarantine"
+	metaName       = "store.json"
+	pointName      = "queuepoint"
+	installName    = "installing"
+	formatVersion  = 1
 )
 
 // folder is the locked data folder.
@@ -44,58 +47,61 @@ func openFolder(cfg *Config) (*folder, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("store: data folder: %w", err)
 	}
-	lock, err := lockFolder(cfg.Dir)
-	if err != nil {
+	f := &folder{dir: cfg.Dir}
+	if err := f.takeLock(); err != nil {
 		return nil, err
 	}
-	f := &folder{dir: cfg.Dir, lock: lock}
 	if err := f.checkMeta(cfg); err != nil {
-		lock.Close()
+		f.lock.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-// lockFolder takes the lock that keeps a second process out; it goes with the process. The
-// file names the holder. flock and not RocketMQ's record lock: that one would let a second
-// store in the same process in.
-func lockFolder(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o644)
+// takeLock takes the lock that keeps a second process out; it goes with the process. It is the lock of RocketMQ, of byte 0 of the
+// file, so that neither starts on the other's folder; but as a lock of the open file and not of the process, because
+// that one would let a second store in the same process in.
+func (f *folder) takeLock() error {
+	file, err := os.OpenFile(filepath.Join(f.dir, lockName), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("store: data folder: %w", err)
+		return fmt.Errorf("store: data folder: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		defer f.Close()
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("store: lock %s: %w", f.Name(), err)
+	byte0 := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: 0, Len: 1}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &byte0); err != nil {
+		defer file.Close()
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+			return fmt.Errorf("store: lock %s: %w", file.Name(), err)
 		}
-		b := make([]byte, 32)
-		n, _ := f.ReadAt(b, 0) // only for the message
-		return nil, fmt.Errorf("%w: %s, process %s", ErrLocked, dir, strings.TrimSpace(string(b[:n])))
+		return f.lockedBy()
 	}
-	pid := strconv.AppendInt(nil, int64(os.Getpid()), 10)
-	err = f.Truncate(0)
+	err = file.Truncate(int64(len(lockText)))
 	if err == nil {
-		_, err = f.WriteAt(append(pid, '\n'), 0)
+		_, err = file.WriteAt([]byte(lockText), 0)
 	}
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("store: write %s: %w", f.Name(), err)
+		file.Close()
+		return fmt.Errorf("store: write %s: %w", file.Name(), err)
 	}
-	return f, nil
+	f.lock = file
+	return nil
 }
+
+// lockText is what RocketMQ writes into the file.
+const lockText = "lock"
+
+var errNoMeta = errors.New("it is missing")
 
 func (f *folder) checkMeta(cfg *Config) error {
 	path := filepath.Join(f.dir, metaName)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return f.createMeta(cfg, path)
+		return f.createMeta(cfg, path, errNoMeta)
 	}
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	if err := json.Unmarshal(b, &f.meta); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrFolder, path, err)
+		return f.createMeta(cfg, path, err)
 	}
 	if v := f.meta.FormatVersion; v != formatVersion {
 		return fmt.Errorf("%w: %s has format version %d, this program reads %d", ErrFolder, path, v, formatVersion)
@@ -107,19 +113,54 @@ func (f *folder) checkMeta(cfg *Config) error {
 	return nil
 }
 
-// createMeta is for a new folder. One with a log but without store.json is somebody else's.
-func (f *folder) createMeta(cfg *Config, path string) error {
-	for _, name := range []string{commitLogDir, journalDir, queueDir} {
-		entries, err := os.ReadDir(filepath.Join(f.dir, name))
+// createMeta is for a new folder, and for one of ours whose store.json is lost or damaged: what it said is in the segments' sizes,
+// and queues whose file size is not known are built again. A folder with a log and nothing of ours beside it is somebody
+// else's.
+func (f *folder) createMeta(cfg *Config, path string, why error) error {
+	f.meta = meta{FormatVersion: formatVersion, SegmentSize: cfg.SegmentSize, QueueFileSize: cfg.QueueFileSize}
+	ours, err := f.holds(journalDir)
+	if err != nil {
+		return err
+	}
+	if ours != "" {
+		segments, err := os.ReadDir(filepath.Join(f.dir, commitLogDir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("store: %w", err)
 		}
-		if len(entries) > 0 {
-			return fmt.Errorf("%w: %s holds %s but no %s, so another program wrote it", ErrFolder, f.dir, name, metaName)
+		for _, e := range segments {
+			if info, err := e.Info(); err == nil && info.Size() > 0 && info.Size() != cfg.SegmentSize && len(segments) > 1 {
+				return fmt.Errorf("%w: %s is unusable (%w), and %s has %d bytes, configured are segments of %d", ErrFolder, path, why, e.Name(), info.Size(), cfg.SegmentSize)
+			}
+		}
+		cfg.Logger.Named("store").Warn("writing the store's description again", "file", path, "reason", why)
+		f.meta.QueueFileSize = 0
+		return f.writeMeta()
+	}
+	if !errors.Is(why, errNoMeta) {
+		return fmt.Errorf("%w: %s: %w", ErrFolder, path, why)
+	}
+	for _, name := range []string{commitLogDir, queueDir} {
+		held, err := f.holds(name)
+		if err != nil {
+			return err
+		}
+		if held != "" {
+			return fmt.Errorf("%w: %s holds %s but no usable %s (%w), so another program wrote it", ErrFolder, f.dir, held, metaName, why)
 		}
 	}
-	f.meta = meta{FormatVersion: formatVersion, SegmentSize: cfg.SegmentSize, QueueFileSize: cfg.QueueFileSize}
 	return f.writeMeta()
+}
+
+// holds is name when there is a folder of that name with something in it, else "".
+func (f *folder) holds(name string) (string, error) {
+	entries, err := os.ReadDir(filepath.Join(f.dir, name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("store: %w", err)
+	}
+	if len(entries) == 0 {
+		return "", nil
+	}
+	return name, nil
 }
 
 func (f *folder) writeMeta() error {

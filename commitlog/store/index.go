@@ -195,6 +195,9 @@ func (x *index) rebuild() error {
 func (x *index) revive() error {
 	d := x.dispatcher.Load()
 	err := d.Err()
+	if errors.Is(err, errAborted) {
+		return nil // the store stops, and run sees that next
+	}
 	low := x.s.log.MinOffset()
 	if !errors.Is(err, mappedfile.ErrOutOfRange) || d.To() >= low {
 		return fmt.Errorf("store: key index: %w", err)
@@ -302,6 +305,14 @@ func (x *index) flush(m keyindex.Mark, logEnd int64) error {
 func (x *index) join() {
 	if x != nil {
 		<-x.ended
+	}
+}
+
+// abandon ends an index whose store does not open after all; run has not begun. What fails is a consequence.
+func (x *index) abandon() {
+	if x != nil {
+		_ = x.halt()
+		_ = x.close()
 	}
 }
 

@@ -42,6 +42,7 @@ func Open(cfg Config) (*Store, error) {
 		if s.points.file != nil {
 			s.points.file.Close()
 		}
+		s.closeCheckpoint()
 		s.folder.close()
 		return nil, err
 	}
@@ -52,11 +53,16 @@ func Open(cfg Config) (*Store, error) {
 // is answered before dispatch has caught up, so that no queue looks shorter than it is.
 func (s *Store) open() error {
 	started := time.Now()
+	if pid, killed := s.folder.killed(); killed {
+		s.logger.Info("the node was not stopped in order the last time", "process", pid)
+	}
 	s.reserve.adopt()
 	var err error
 	s.log, err = commitlog.Open(commitlog.Config{
 		Dir: filepath.Join(s.cfg.Dir, commitLogDir), JournalDir: filepath.Join(s.cfg.Dir, journalDir),
-		SegmentSize: s.cfg.SegmentSize, AllocateStep: s.cfg.AllocateStep, NoSpace: s.noSpace, Prepared: s.prepared, Logger: s.cfg.Logger, FS: s.cfg.FS,
+		QuarantineDir: filepath.Join(s.cfg.Dir, quarantineDir), Snapshot: s.cfg.Snapshot, Fetch: s.cfg.Fetch,
+		SegmentSize: s.cfg.SegmentSize, AllocateStep: s.cfg.AllocateStep, MaxMapped: s.cfg.MaxMappedSegments,
+		NoSpace: s.noSpace, Prepared: s.prepared, Logger: s.cfg.Logger, FS: s.cfg.FS,
 	})
 	if err != nil {
 		return err
@@ -74,6 +80,11 @@ func (s *Store) open() error {
 		return err
 	}
 	if err := s.openIndex(); err != nil {
+		s.dispatcher.Load().Close()
+		return err
+	}
+	if err := s.openMarks(); err != nil {
+		s.index.abandon()
 		s.dispatcher.Load().Close()
 		return err
 	}

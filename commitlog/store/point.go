@@ -130,8 +130,11 @@ func (s *Store) flushAll() error {
 	if err := s.index.flush(mark, end.LogEnd); err != nil {
 		return err
 	}
-	if p.suspended || latest == written {
-		return nil
+	if p.suspended {
+		return s.writeCheckpoint(end.LogEnd, consumequeue.Point{})
+	}
+	if latest == written {
+		return s.writeCheckpoint(end.LogEnd, written)
 	}
 	if end.LogEnd < latest.PhyOffset {
 		return fmt.Errorf("store: log is durable up to %d only, dispatched up to %d", end.LogEnd, latest.PhyOffset)
@@ -142,7 +145,7 @@ func (s *Store) flushAll() error {
 	p.mu.Lock()
 	p.written = latest
 	p.mu.Unlock()
-	return nil
+	return s.writeCheckpoint(end.LogEnd, latest)
 }
 
 // suspend writes no more points and removes the file, so that the next Open builds the queues

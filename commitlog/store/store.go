@@ -32,6 +32,7 @@ import (
 	"raftmq/commitlog"
 	"raftmq/commitlog/consumequeue"
 	"raftmq/commitlog/dispatch"
+	"raftmq/flush"
 )
 
 // Store is the open store.
@@ -48,16 +49,18 @@ type Store struct {
 	dispatcher atomic.Pointer[dispatch.Dispatcher]
 	arrival    atomic.Pointer[func(topic []byte, queueID int32, next, tagsCode int64)]
 
-	points  points
-	flush   flusher
-	cleaner cleaner
-	pins    pins
-	running running
-	space   spaceWatch
-	reserve reserve
-	slow    Throttle
-	loops   sync.WaitGroup
-	stop    chan struct{}
+	points points
+	// checkpoint is RocketMQ's file; nil when the disk was full at the start. points.flushMu guards it.
+	checkpoint *flush.CheckpointFile
+	flush      flusher
+	cleaner    cleaner
+	pins       pins
+	running    running
+	space      spaceWatch
+	reserve    reserve
+	slow       Throttle
+	loops      sync.WaitGroup
+	stop       chan struct{}
 
 	installer *installer // that has not ended; the FSM goroutine's
 	// replacing is set while an installer replaces the log and until the queues are built: reads
@@ -120,15 +123,19 @@ func (s *Store) close() error {
 			errs = append(errs, err)
 		}
 	}
-	if !failed && !s.replacing.Load() && errors.Join(errs...) == nil {
+	whole := !failed && !s.replacing.Load() && errors.Join(errs...) == nil
+	if whole {
 		errs = append(errs, s.flushAll())
 	}
 	s.closed.Store(true)
 	if failed {
 		errs = nil // told by OnFatal; what follows from it is no news
 	}
-	errs = append(errs, s.index.close(), s.queues.Close(), s.log.Close(), s.points.close(), s.folder.close())
-	return errors.Join(errs...)
+	errs = append(errs, s.index.close(), s.queues.Close(), s.log.Close(), s.points.close(), s.closeCheckpoint())
+	if whole && errors.Join(errs...) == nil {
+		errs = append(errs, s.folder.markStopped())
+	}
+	return errors.Join(append(errs, s.folder.close())...)
 }
 
 // Replacing tells that the log is being replaced by a peer's bytes: a queue's offsets that are
