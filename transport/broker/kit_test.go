@@ -79,7 +79,7 @@ type fakeRaft struct {
 	stop  chan struct{}
 	done  chan struct{}
 	index uint64
-	kinds [16]atomic.Int64 // applied commands by kind
+	kinds [64]atomic.Int64 // applied commands by kind
 }
 
 func newFakeRaft(s *store.Store, tables *metadata.Tables) *fakeRaft {
