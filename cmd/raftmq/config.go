@@ -68,6 +68,12 @@ type Config struct {
 	// MappedFileSizeConsumeQueue is the size of a consume queue file, rounded up to units of 20
 	// by the store. Local.
 	MappedFileSizeConsumeQueue int64
+	// EnableConsumeQueueExt is RocketMQ's setting of that name: extension files with SQL92 bitmaps. This broker filters by tags and has
+	// none, so true is refused.
+	EnableConsumeQueueExt bool
+	// MaxMappedSegments is how many commit log segments are mapped at a time. Others are mapped again by who reads them, so that
+	// terabytes of log cost neither page tables nor descriptors. Local.
+	MaxMappedSegments int
 	// MessageIndexEnable keeps the key index that queries by key and by unique key need. Local. Switched on
 	// later, it is built from the whole log while the node serves.
 	MessageIndexEnable bool
@@ -176,6 +182,8 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.StringVar(&c.FlushDiskType, "flush-disk-type", asyncFlush, "`mode` "+asyncFlush+", or "+syncFlush+": an answer also waits for the commit log's flush")
 	sizeVar(fs, &c.MappedFileSizeCommitLog, "mapped-file-size-commit-log", gib, "commit log segment `size`, equal on all nodes, fixed at bootstrap")
 	sizeVar(fs, &c.MappedFileSizeConsumeQueue, "mapped-file-size-consume-queue", 6_000_000, "consume queue file `size`")
+	fs.BoolVar(&c.EnableConsumeQueueExt, "enable-consume-queue-ext", false, "consume queue extension files; not in this broker, so only false is allowed")
+	fs.IntVar(&c.MaxMappedSegments, "max-mapped-segments", 128, "commit log segments that are mapped at a time, `number`")
 	fs.BoolVar(&c.MessageIndexEnable, "message-index-enable", true, "keep the key index, for queries by key and unique key")
 	fs.IntVar(&c.MaxHashSlotNum, "max-hash-slot-num", 5_000_000, "`number` of hash slots of a key index file")
 	fs.IntVar(&c.MaxIndexNum, "max-index-num", 20_000_000, "`number` of entries of a key index file")

@@ -46,6 +46,8 @@ const (
 	maxSegmentSize       = 4 * gib // a record's size and a queue unit's are 32 bits, and one mapping stays handy
 	segmentAlignment     = 4096
 	minQueueFileSize     = 2000
+	minMappedSegments    = 4
+	maxMappedSegments    = 30_000 // below vm.max_map_count, with the queues' files
 	maxHashSlots         = 100_000_000
 	maxIndexEntries      = 1_000_000_000 // 20 GB
 	maxQueueFileSize     = gib
@@ -221,6 +223,12 @@ func (c *Config) checkStore() (errs []error) {
 			fmt.Sprintf("allowed are multiples of %d from %s to %s", segmentAlignment, formatSize(minSegmentSize), formatSize(maxSegmentSize))})
 	}
 	errs = append(errs, checkSize("mapped-file-size-consume-queue", c.MappedFileSizeConsumeQueue, minQueueFileSize, maxQueueFileSize)...)
+	if c.EnableConsumeQueueExt {
+		errs = append(errs, flagError{"enable-consume-queue-ext", true, "allowed is false: the extension serves SQL92 filters, and this broker filters by tags; a folder that RocketMQ wrote with it is read by \"raftmq store\""})
+	}
+	if c.MaxMappedSegments < minMappedSegments || c.MaxMappedSegments > maxMappedSegments {
+		errs = append(errs, flagError{"max-mapped-segments", c.MaxMappedSegments, fmt.Sprintf("allowed are %d to %d", minMappedSegments, maxMappedSegments)})
+	}
 	errs = append(errs, checkNumber("max-hash-slot-num", c.MaxHashSlotNum, 1, maxHashSlots)...)
 	errs = append(errs, checkNumber("max-index-num", c.MaxIndexNum, 2, maxIndexEntries)...)
 	errs = append(errs, c.checkRetention()...)

@@ -96,10 +96,16 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if cfg.FlushDiskType == syncFlush {
 		mode = store.SyncFlush
 	}
+	staging := filepath.Join(cfg.DataDir, "raft", "staging")
+	files, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(cfg.DataDir, "raft"), 2, raftnode.QuietLogger(d.Logger.Named("raft")))
+	if err != nil {
+		return nil, fmt.Errorf("open snapshots in %s: %w", cfg.DataDir, err)
+	}
 	sizes := sizesFor(store.StatDisk(cfg.DataDir).Total)
 	g.store, err = store.Open(store.Config{Dir: filepath.Join(cfg.DataDir, "store"), SegmentSize: cfg.MappedFileSizeCommitLog,
 		AllocateStep: sizes.allocateStep, ReserveBytes: sizes.reserve, MinFreeBytes: sizes.minFree, DiskWarningRatio: cfg.DiskSpaceWarningLevelRatio,
 		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MessageIndexEnable: cfg.MessageIndexEnable, MaxHashSlotNum: cfg.MaxHashSlotNum, MaxIndexNum: cfg.MaxIndexNum,
+		MaxMappedSegments: cfg.MaxMappedSegments, Snapshot: func() (store.Position, error) { return fsm.NewestPosition(files, staging) },
 		MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Logger: d.Logger})
 	if err != nil {
 		return nil, err
@@ -111,10 +117,6 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(cfg.DataDir, "raft"), 2, raftnode.QuietLogger(d.Logger.Named("raft")))
-	if err != nil {
-		return nil, fmt.Errorf("open snapshots in %s: %w", cfg.DataDir, err)
-	}
 	g.stream, err = raftstream.Open(raftstream.Config{Bind: cfg.RaftAddress, Advertise: cfg.RaftAdvertise, Logger: d.Logger.Named("raftstream")})
 	if err != nil {
 		return nil, fmt.Errorf("--raft-address %s: %w", cfg.RaftAddress, err)
@@ -122,7 +124,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	g.trans = raftnode.NewTransport(g.stream, raftnode.QuietLogger(d.Logger.Named("raft")))
 	undo = append(undo, g.trans.Close, g.stream.Close)
 
-	snapshots, err := fsm.NewSnapshotStore(files, filepath.Join(cfg.DataDir, "raft", "staging"), g.store, d.Logger.Named("fsm"))
+	snapshots, err := fsm.NewSnapshotStore(files, staging, g.store, d.Logger.Named("fsm"))
 	if err != nil {
 		return nil, err
 	}
