@@ -84,7 +84,9 @@ func TestEveryBit(t *testing.T) {
 			if !slices.ContainsFunc(found, func(f Finding) bool {
 				// An entry of the journal may begin in the segment before.
 				inEntry := f.Kind == KindJournalBytes && kind == "commitlog" && f.PhyOffset <= phy && phy < f.PhyOffset+f.Length
-				return !f.Notice && (f.File == s.file || inEntry)
+				// A node that was killed may have left the newest index file's header behind: that is no damage.
+				header := f.Kind == KindIndexHeader && name == "raftmq"
+				return (!f.Notice || header) && (f.File == s.file || inEntry)
 			}) {
 				t.Errorf("%s: bit %#02x of %s at %d: %v", name, bit, s.file, at, found)
 			}

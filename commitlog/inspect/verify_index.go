@@ -111,9 +111,9 @@ func (x *indexCheck) vouched(files []IndexFile) []IndexFile {
 		}
 		f := files[at]
 		if last := i == len(p.files)-1; last && f.IndexCount != w.header.IndexCount {
-			if f.IndexCount < w.header.IndexCount && !v.s.InUse.Running {
-				v.r.add(Finding{Kind: KindIndexHeader, File: f.Path, Offset: 36, Length: 4,
-					Detail: fmt.Sprintf("it counts %d, the index point %d", f.IndexCount, w.header.IndexCount)})
+			if !v.s.InUse.Running {
+				v.r.add(Finding{Kind: KindIndexHeader, Notice: true, File: f.Path, Offset: 36, Length: 4,
+					Detail: fmt.Sprintf("it counts %d, the index point %d; the next start writes it anew", f.IndexCount, w.header.IndexCount)})
 			}
 			f.IndexHeader, f.open = w.header, true
 		}
