@@ -56,7 +56,7 @@ type stretch struct {
 // TestEveryBit: one bit changed anywhere in the log of RaftMQ, in units or in the index is found, and where it is.
 func TestEveryBit(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	n := 200
+	n := 100
 	if testing.Short() {
 		n = 50
 	}

@@ -29,7 +29,7 @@ func writeStore(t testing.TB, dir string, entries int) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Config{Dir: dir, SegmentSize: raftSegment, QueueFileSize: raftQueueFile, MessageIndexEnable: true, MaxHashSlotNum: 50, MaxIndexNum: 100,
 		PointInterval: time.Hour, // a running store's folder is copied: its points shall not move meanwhile
-		OnFatal: func(err error) { t.Errorf("fatal: %v", err) }})
+		OnFatal:       func(err error) { t.Errorf("fatal: %v", err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
