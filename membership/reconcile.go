@@ -57,6 +57,9 @@ var ErrNoQuorum = errors.New("membership: too few voters would answer")
 // healthyWithin is how recently a voter must have answered the leader's Raft to count as there: several heartbeats.
 const healthyWithin = 2 * time.Second
 
+// repeatAfter is the least time between two lines about the same failure.
+const repeatAfter = 30 * time.Second
+
 // Run works until ctx, which ends with the leadership, is done.
 func (r *Reconciler) Run(ctx context.Context) {
 	r.leads = time.Now()
@@ -66,8 +69,11 @@ func (r *Reconciler) Run(ctx context.Context) {
 	}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	var told string
+	var toldAt time.Time
 	for {
-		if err := r.pass(ctx); err != nil && ctx.Err() == nil {
+		if err := r.pass(ctx); err != nil && ctx.Err() == nil && (err.Error() != told || time.Since(toldAt) >= repeatAfter) {
+			told, toldAt = err.Error(), time.Now()
 			r.Logger.Warn("membership change failed, trying again", "error", err)
 		}
 		select {
@@ -79,12 +85,13 @@ func (r *Reconciler) Run(ctx context.Context) {
 	}
 }
 
-// pass makes at most one configuration change per member and stops at the first error.
+// pass makes at most one configuration change per member. What fails for one does not keep the others waiting.
 func (r *Reconciler) pass(ctx context.Context) error {
 	voters, err := r.Voters.List()
 	if err != nil {
 		return err
 	}
+	var errs []error
 	there := map[string]bool{} // node id/incarnation
 	for _, m := range r.Members() {
 		if m.ClusterName != r.Self.ClusterName || m.Group != r.Self.Group || m.RaftAddr == "" {
@@ -102,17 +109,28 @@ func (r *Reconciler) pass(ctx context.Context) error {
 		default: // failed or suspect: gossip's opinion changes nothing
 		}
 		if err != nil {
-			return fmt.Errorf("node %s: %w", m.NodeID, err)
+			errs = append(errs, fmt.Errorf("node %s: %w", m.NodeID, err))
 		}
 	}
-	return r.dead(ctx, voters, there)
+	return errors.Join(append(errs, r.dead(ctx, voters, there))...)
+}
+
+// taken reports whether another server of the configuration stands at addr, as when nodes have swapped their addresses: Raft
+// refuses it twice. Peers are reached by what gossip says in any case.
+func taken(voters []Voter, addr string) bool {
+	for _, v := range voters {
+		if v.RaftAddr == addr {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *Reconciler) alive(ctx context.Context, m Member, voters []Voter) error {
 	want := Voter{NodeID: m.NodeID, Incarnation: m.Incarnation, RaftAddr: m.RaftAddr}
 	have, found := find(voters, m)
 	switch {
-	case found && have.RaftAddr != m.RaftAddr:
+	case found && have.RaftAddr != m.RaftAddr && !taken(voters, m.RaftAddr):
 		r.Logger.Info("node has a new address", "node", m.NodeID, "from", have.RaftAddr, "to", m.RaftAddr)
 		if have.Votes {
 			if err := r.Voters.AddVoter(want); err != nil {
@@ -127,6 +145,9 @@ func (r *Reconciler) alive(ctx context.Context, m Member, voters []Voter) error 
 		for _, v := range voters {
 			if v.NodeID == m.NodeID {
 				// Its data folder is gone, and with it everything that it acknowledged under its former incarnation.
+				if err := CheckRemoval(r.Self.NodeID, v, voters, r.Voters.LastContact); err != nil {
+					return err
+				}
 				r.Logger.Info("node came back without its data, replacing its former self", "node", m.NodeID)
 				if err := r.Voters.Remove(v); err != nil {
 					return err

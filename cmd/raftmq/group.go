@@ -74,6 +74,7 @@ type groupDeps struct {
 	OnTables   []func()
 	OnMark     func(fsm.Mark)
 	GossipAddr func(nodeID string) string
+	PeerAddr   func(nodeID string) string // Raft address by gossip
 	Logger     hclog.Logger
 }
 
@@ -129,7 +130,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		return nil, err
 	}
 	g.raft, err = raftnode.Open(raftnode.Config{NodeID: cfg.NodeID, Incarnation: d.Identity.Incarnation, Dir: filepath.Join(cfg.DataDir, "raft"),
-		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), FSM: g.fsm, Snapshots: snapshots, Transport: g.trans,
+		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), FSM: g.fsm, Snapshots: snapshots, Transport: g.trans, PeerAddr: d.PeerAddr,
 		EntryHead: command.AppendEntryHead, Prepare: g.prepare,
 		HeartbeatTimeout: cfg.RaftHeartbeatTimeout, ElectionTimeout: cfg.RaftElectionTimeout,
 		DiskStallTimeout: cfg.DiskStallTimeout, DiskBusy: g.flushing, OnFatal: d.OnFatal,

@@ -76,7 +76,7 @@ func (n *node) start() (err error) {
 		return fmt.Errorf("--client-address %s: %w", cfg.ClientAddress, err)
 	}
 	n.group, err = openGroup(groupDeps{Config: cfg, Identity: n.id, OnFatal: n.die, Logger: n.logger,
-		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, GossipAddr: n.gossipAddr})
+		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, GossipAddr: n.gossipAddr, PeerAddr: n.peerAddr})
 	if err != nil {
 		_ = clients.Close()
 		return err
@@ -128,6 +128,16 @@ func (n *node) openGossip() (err error) {
 		}
 	})
 	return nil
+}
+
+// peerAddr is the Raft address of a member that is there, as gossip tells it.
+func (n *node) peerAddr(nodeID string) string {
+	for _, m := range n.members.Members() {
+		if m.NodeID == nodeID && m.State == membership.Alive {
+			return m.RaftAddr
+		}
+	}
+	return ""
 }
 
 // gossipAddr is a member's client address as gossip tells it.

@@ -170,3 +170,42 @@ func (m *message) AppendCommand(dst []byte, _ int64) []byte { return append(dst,
 func (m *message) Done(result any, i int, err error)        { m.done <- outcomeOf{result, i, err} }
 
 var errInjected = errors.New("injected store fault")
+
+// TestF59AllNodesMoved: after a restart every node is at another address. Nobody could be elected under those of the
+// configuration, so what is known otherwise goes before it.
+func TestF59AllNodesMoved(t *testing.T) {
+	c := startCluster(t, nil)
+	lead := c.leader(t)
+	m := &message{data: []byte("kept"), done: make(chan outcomeOf, 1)}
+	if err := c.nodes[lead].Propose(m); err != nil {
+		t.Fatal(err)
+	}
+	if o := <-m.done; o.err != nil {
+		t.Fatal(o.err)
+	}
+	known := map[string]string{}
+	for i := range c.nodes {
+		if err := c.nodes[i].Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range c.nodes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.addrs[i] = l.Addr().String()
+		known[c.configs[i].NodeID] = c.addrs[i]
+		_ = l.Close()
+	}
+	for i := range c.nodes {
+		c.configs[i].PeerAddr = func(nodeID string) string { return known[nodeID] }
+		c.reopen(t, i)
+	}
+	lead = c.leader(t)
+	// Leadership can be handed over too.
+	if err := c.nodes[lead].TransferLeadership(); err != nil {
+		t.Fatal(err)
+	}
+	c.leader(t)
+}

@@ -55,6 +55,9 @@ type Config struct {
 	FSM         raft.FSM
 	Snapshots   raft.SnapshotStore
 	Transport   raft.Transport
+	// PeerAddr is where a node's Raft port is now, as far as is known ("" otherwise, or nil); it goes before the
+	// address in the Raft configuration.
+	PeerAddr func(nodeID string) string
 	// EntryHead appends the head of a new entry (command.AppendEntryHead).
 	EntryHead func(dst []byte) []byte
 	// Prepare runs on a new leader after its barrier and before it takes writes; it may apply

@@ -13,7 +13,8 @@ import (
 // errAside is what Raft's own calls get while this node stands aside (see watchdog.go).
 var errAside = errors.New("raftnode: this node stands aside because of its disk")
 
-// link is Raft's transport with three additions. It passes only such votes on as may be counted (see ballots). It notes what each peer last answered, which Raft keeps to itself; and it can be
+// link is Raft's transport with four additions. It reaches peers where they are now, which only a leader could tell Raft (F59).
+// It passes only such votes on as may be counted (see ballots). It notes what each peer last answered, which Raft keeps to itself; and it can be
 // shut, one way: calls of this node fail at once, calls of others still reach it. Behind a shut link nobody hears a heartbeat
 // or a request for votes from this node, so it neither leads nor stands; it can still follow. Raft has no
 // switch of its own for that, and its main loop may be stuck in a write at that very moment.
@@ -22,6 +23,7 @@ type link struct {
 	shut    atomic.Bool
 	now     func() time.Time
 	ballots *ballots
+	addr    func(nodeID string) string // where a peer is now, "" when unknown; nil: as Raft says
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]contact // guarded by mu
@@ -32,8 +34,8 @@ type contact struct {
 	last uint64
 }
 
-func newLink(t raft.Transport, b *ballots, now func() time.Time) *link {
-	return &link{Transport: t, ballots: b, now: now, peers: map[raft.ServerID]contact{}}
+func newLink(t raft.Transport, b *ballots, addr func(string) string, now func() time.Time) *link {
+	return &link{Transport: t, ballots: b, addr: addr, now: now, peers: map[raft.ServerID]contact{}}
 }
 
 func (l *link) note(id raft.ServerID, last uint64) {
@@ -59,12 +61,24 @@ func (l *link) contactOf(id raft.ServerID) contact {
 	return l.peers[id]
 }
 
+// where is the address to reach id at. A leader has the configuration changed when a node moves, but when all have moved
+// nobody can be elected under the old addresses.
+func (l *link) where(id raft.ServerID, configured raft.ServerAddress) raft.ServerAddress {
+	if l.addr != nil {
+		nodeID, _ := splitServerID(id)
+		if now := l.addr(nodeID); now != "" {
+			return raft.ServerAddress(now)
+		}
+	}
+	return configured
+}
+
 // AppendEntries implements raft.Transport.
 func (l *link) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if l.shut.Load() {
 		return errAside
 	}
-	err := l.Transport.AppendEntries(id, target, args, resp)
+	err := l.Transport.AppendEntries(id, l.where(id, target), args, resp)
 	if err == nil && resp.Term <= args.Term {
 		var last uint64
 		if resp.Success { // up to here its log is equal to ours; resp.LastLog may lie beyond that
@@ -88,7 +102,7 @@ func (l *link) RequestVote(id raft.ServerID, target raft.ServerAddress, args *ra
 	if l.shut.Load() {
 		return errAside
 	}
-	err := l.Transport.RequestVote(id, target, args, resp)
+	err := l.Transport.RequestVote(id, l.where(id, target), args, resp)
 	resp.Granted = l.ballots.counts(false, args.Term, id, resp.ID, err == nil && resp.Granted)
 	return err
 }
@@ -102,7 +116,7 @@ func (l *link) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args 
 	if !ok {
 		return errors.New("raftnode: the transport has no pre-vote")
 	}
-	err := t.RequestPreVote(id, target, args, resp)
+	err := t.RequestPreVote(id, l.where(id, target), args, resp)
 	resp.Granted = l.ballots.counts(true, args.Term, id, resp.ID, err == nil && resp.Granted)
 	return err
 }
@@ -112,11 +126,16 @@ func (l *link) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args
 	if l.shut.Load() {
 		return errAside
 	}
-	err := l.Transport.InstallSnapshot(id, target, args, resp, data)
+	err := l.Transport.InstallSnapshot(id, l.where(id, target), args, resp, data)
 	if err == nil {
 		l.note(id, 0)
 	}
 	return err
+}
+
+// TimeoutNow implements raft.Transport.
+func (l *link) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	return l.Transport.TimeoutNow(id, l.where(id, target), args, resp)
 }
 
 // Close implements raft.WithClose.

@@ -52,7 +52,7 @@ func Open(cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, events: make(chan raft.Observation, 64), kicks: make(chan struct{}, 1), barriers: make(chan uint64, 1),
 		disk: newDisk(time.Now), stop: make(chan struct{})}
-	n.link = newLink(cfg.Transport, newBallots(n.otherVoters, cfg.ElectionTimeout, cfg.Logger), time.Now)
+	n.link = newLink(cfg.Transport, newBallots(n.otherVoters, cfg.ElectionTimeout, cfg.Logger), cfg.PeerAddr, time.Now)
 	n.state.Store(&State{Role: Follower, Since: cfg.Now()})
 	var err error
 	n.stable, err = raftboltdb.New(raftboltdb.Options{Path: filepath.Join(cfg.Dir, "stable.db")})
