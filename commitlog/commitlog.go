@@ -91,6 +91,12 @@ type Config struct {
 	// Fetch copies the log bytes [from, to) of a peer to w, in order. Open asks for it when it finds damage
 	// below the recovery point, and believes only what has the journal's checksum. nil: such damage is a DamageError.
 	Fetch func(from, to int64, w io.Writer) error
+	// RaftLast tells which entry the Raft log ends with, where that may lack what was applied (UnsafeSyncInterval and a power
+	// cut): Open cuts later entries off. nil: the Raft log has all.
+	RaftLast func() (uint64, error)
+	// BeforePoint is called before the recovery point moves, on any goroutine: it makes the Raft log durable, where that is not so
+	// anyway.
+	BeforePoint func() error
 	// QuarantineDir takes copies of what was damaged or given up (JournalDir/quarantine).
 	QuarantineDir string
 	// NoSpace is called on the writer's goroutine when the disk has no room for what it must write: true when room

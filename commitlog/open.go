@@ -113,6 +113,9 @@ func (l *Log) open() error {
 	if err != nil {
 		return err
 	}
+	if end, whyEnd, err = l.notAhead(t, end, whyEnd); err != nil {
+		return err
+	}
 	if err := l.cut(p, end, whyEnd); err != nil {
 		return err
 	}
@@ -261,6 +264,33 @@ func (l *Log) walk(t tail) (end tail, why, err error) {
 			return t, nil, l.journal.corrupt(t.pos, err)
 		}
 	}
+}
+
+// notAhead takes the end back to the last entry that the Raft log has.
+func (l *Log) notAhead(from, end tail, why error) (tail, error, error) {
+	if l.cfg.RaftLast == nil {
+		return end, why, nil
+	}
+	last, err := l.cfg.RaftLast()
+	if err != nil || end.index <= last {
+		return end, why, err
+	}
+	if from.index > last {
+		return end, why, fmt.Errorf("%w: the Raft log ends with entry %d, the recovery point is at entry %d: entries were lost that this node called durable; wipe it so that its peers fill it", ErrCorrupt, last, from.index)
+	}
+	pos, err := l.journal.search(end.pos, func(r *journalRecord) bool { return r.index > last })
+	if err != nil {
+		return end, why, err
+	}
+	why = fmt.Errorf("the Raft log, which syncs on a timer, ends with entry %d, and the log with entry %d", last, end.index)
+	if pos <= from.pos {
+		return from, why, nil
+	}
+	r, err := l.journal.read(pos - journalRecordSize)
+	if err != nil {
+		return end, why, l.journal.corrupt(pos-journalRecordSize, err)
+	}
+	return tail{index: r.index, term: r.term, end: r.end, pos: pos}, why, nil
 }
 
 // checkBytes compares the checksum of the bytes that r names.

@@ -146,6 +146,11 @@ func (l *Log) setPointLocked() (Point, error) {
 	if p == l.point.Point {
 		return p, nil
 	}
+	if l.cfg.BeforePoint != nil {
+		if err := l.cfg.BeforePoint(); err != nil {
+			return l.point.Point, err
+		}
+	}
 	if err := writePoint(&l.cfg, p); err != nil {
 		return l.point.Point, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"raftmq/fsm/command"
@@ -95,6 +96,10 @@ type Config struct {
 	// RaftLogStore is wal (hashicorp/raft-wal) or bolt (raft-boltdb). It can't change on a folder
 	// with data.
 	RaftLogStore string
+	// UnsafeRaftSyncInterval syncs the Raft log on a timer instead of before each acknowledgement. 0: never so. It can lose
+	// acknowledged messages when a majority of machines loses power within an interval (Quorum-Durable does not hold);
+	// killed processes lose nothing. With RaftLogStore wal only.
+	UnsafeRaftSyncInterval time.Duration
 	// RaftHeartbeatTimeout is how long a follower hears nothing before it asks for votes.
 	RaftHeartbeatTimeout time.Duration
 	// DiskStallTimeout is how long a write or fsync may take before the node stands aside (raftnode.Config).
@@ -196,6 +201,7 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.IntVar(&c.DiskSpaceWarningLevelRatio, "disk-space-warning-level-ratio", 90, "`percent` of this node's disk in use above which it takes no messages")
 
 	fs.StringVar(&c.RaftLogStore, "raft-log-store", raftLogWAL, "Raft log `store`: "+raftLogWAL+" or "+raftLogBolt)
+	fs.DurationVar(&c.UnsafeRaftSyncInterval, "unsafe-raft-sync-interval", 0, "fsync the Raft log only every `duration`: faster, and a power cut can lose acknowledged messages; 0 fsyncs before each acknowledgement")
 	fs.DurationVar(&c.RaftHeartbeatTimeout, "raft-heartbeat-timeout", 800*time.Millisecond, "silence of the leader before an election, `duration`")
 	fs.DurationVar(&c.RaftElectionTimeout, "raft-election-timeout", 800*time.Millisecond, "wait for votes, `duration`; at least the heartbeat timeout")
 	fs.DurationVar(&c.DiskStallTimeout, "disk-stall-timeout", 5*time.Second, "a write or fsync that takes longer than this `duration` makes the node give leadership up until its disk is well")
@@ -219,6 +225,10 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 
 // Durability says in words what SEND_OK promises in this configuration (Quorum-Durable).
 func (c *Config) Durability() string {
+	if c.UnsafeRaftSyncInterval > 0 {
+		return fmt.Sprintf("UNSAFE: SEND_OK after a majority has the message in memory; Raft logs are fsynced every %s (--unsafe-raft-sync-interval), "+
+			"so a power cut of a majority can lose acknowledged messages", c.UnsafeRaftSyncInterval)
+	}
 	const quorum = "SEND_OK after a majority has fsynced the Raft log"
 	if c.FlushDiskType == syncFlush {
 		return quorum + " and the leader has flushed its commit log (SYNC_FLUSH)"

@@ -164,6 +164,8 @@ func TestConfigRefusals(t *testing.T) {
 		{"--mapped-file-size-commit-log=32KiB", []string{`--mapped-file-size-commit-log "32KiB"`, "multiples of 4096 from 64KiB to 4GiB"}},
 		{"--mapped-file-size-commit-log=100000", []string{`--mapped-file-size-commit-log "100000"`, "multiples of 4096"}},
 		{"--mapped-file-size-commit-log=8GiB", []string{`--mapped-file-size-commit-log "8GiB"`, "to 4GiB"}},
+		{"--unsafe-raft-sync-interval=1h", []string{"--unsafe-raft-sync-interval 1h0m0s", "1ms to 1m0s"}},
+		{"--unsafe-raft-sync-interval=1s --raft-log-store=bolt", []string{"--unsafe-raft-sync-interval 1s", "contradicts --raft-log-store bolt"}},
 		{"--enable-consume-queue-ext", []string{"--enable-consume-queue-ext true", "allowed is false", "SQL92"}},
 		{"--max-mapped-segments=3", []string{"--max-mapped-segments 3", "4 to 30000"}},
 		{"--mapped-file-size-consume-queue=20", []string{`--mapped-file-size-consume-queue "20"`, "2000 to 1GiB"}},

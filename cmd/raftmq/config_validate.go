@@ -55,6 +55,8 @@ const (
 	maxMessageSize       = 7 * mib // with properties below what one Raft command may be (8 MiB)
 	minRaftBytes         = mib
 	maxRaftBytes         = 64 * gib
+	minUnsafeSync        = time.Millisecond
+	maxUnsafeSync        = time.Minute
 	minRaftTimeout       = 50 * time.Millisecond
 	maxRaftTimeout       = time.Minute
 	minDeadTimeout       = 10 * time.Second
@@ -272,6 +274,13 @@ func checkSize(flag string, n, least, most int64) []error {
 func (c *Config) checkRaft() (errs []error) {
 	if c.RaftLogStore != raftLogWAL && c.RaftLogStore != raftLogBolt {
 		errs = append(errs, flagError{"raft-log-store", c.RaftLogStore, "allowed are wal and bolt"})
+	}
+	if c.UnsafeRaftSyncInterval != 0 {
+		errs = append(errs, checkDuration("unsafe-raft-sync-interval", c.UnsafeRaftSyncInterval, minUnsafeSync, maxUnsafeSync)...)
+		if c.RaftLogStore == raftLogBolt {
+			errs = append(errs, flagError{"unsafe-raft-sync-interval", c.UnsafeRaftSyncInterval,
+				"contradicts --raft-log-store bolt: without syncs a bolt file does not survive a power cut at all; allowed is wal"})
+		}
 	}
 	errs = append(errs, checkDuration("raft-heartbeat-timeout", c.RaftHeartbeatTimeout, minRaftTimeout, maxRaftTimeout)...)
 	errs = append(errs, checkDuration("raft-election-timeout", c.RaftElectionTimeout, minRaftTimeout, maxRaftTimeout)...)

@@ -59,7 +59,8 @@ type brokerGroup struct {
 	retention    *retention.Loop
 
 	caught      atomic.Bool
-	gossipAddr  func(nodeID string) string // client address by gossip, for nodes that the tables don't know yet
+	raftLog     atomic.Pointer[raftnode.Node] // as raft, for goroutines that run before it is open
+	gossipAddr  func(nodeID string) string    // client address by gossip, for nodes that the tables don't know yet
 	onState     []func(raftnode.State)
 	onTables    []func()
 	clusterOnce sync.Once
@@ -102,11 +103,16 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open snapshots in %s: %w", cfg.DataDir, err)
 	}
+	raftLast, err := unsafeLast(filepath.Join(cfg.DataDir, "raft"))
+	if err != nil {
+		return nil, err
+	}
 	sizes := sizesFor(store.StatDisk(cfg.DataDir).Total)
 	g.store, err = store.Open(store.Config{Dir: filepath.Join(cfg.DataDir, "store"), SegmentSize: cfg.MappedFileSizeCommitLog,
 		AllocateStep: sizes.allocateStep, ReserveBytes: sizes.reserve, MinFreeBytes: sizes.minFree, DiskWarningRatio: cfg.DiskSpaceWarningLevelRatio,
 		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MessageIndexEnable: cfg.MessageIndexEnable, MaxHashSlotNum: cfg.MaxHashSlotNum, MaxIndexNum: cfg.MaxIndexNum,
 		MaxMappedSegments: cfg.MaxMappedSegments, Snapshot: func() (store.Position, error) { return fsm.NewestPosition(files, staging) },
+		RaftLast: raftLast, BeforePoint: g.syncRaftLog,
 		MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Logger: d.Logger})
 	if err != nil {
 		return nil, err
@@ -130,7 +136,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		return nil, err
 	}
 	g.raft, err = raftnode.Open(raftnode.Config{NodeID: cfg.NodeID, Incarnation: d.Identity.Incarnation, Dir: filepath.Join(cfg.DataDir, "raft"),
-		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), FSM: g.fsm, Snapshots: snapshots, Transport: g.trans, PeerAddr: d.PeerAddr,
+		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), UnsafeSyncInterval: cfg.UnsafeRaftSyncInterval, FSM: g.fsm, Snapshots: snapshots, Transport: g.trans, PeerAddr: d.PeerAddr,
 		EntryHead: command.AppendEntryHead, Prepare: g.prepare,
 		HeartbeatTimeout: cfg.RaftHeartbeatTimeout, ElectionTimeout: cfg.RaftElectionTimeout,
 		DiskStallTimeout: cfg.DiskStallTimeout, DiskBusy: g.flushing, OnFatal: d.OnFatal,
@@ -140,6 +146,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		return nil, err
 	}
 	undo = append(undo, g.raft.Close)
+	g.raftLog.Store(g.raft)
 	if d.Identity.ClusterID != "" && !g.raft.HasState() {
 		// It has voted and acknowledged before: without its log it could vote otherwise (amnesia).
 		return nil, fmt.Errorf("--data-dir %s belongs to a member of cluster %s, but its Raft log in raft/ is gone: restore it from a backup, or wipe the node so that it joins again as a new one",
@@ -191,6 +198,23 @@ func (g *brokerGroup) flushing() (what string, since time.Time) {
 		since = since.Add(5 * g.cfg.DiskStallTimeout)
 	}
 	return "flush of the commit log", since
+}
+
+// unsafeLast is where the store must not be ahead of the Raft log, nil when that has all that was ever applied.
+func unsafeLast(dir string) (func() (uint64, error), error) {
+	last, unsafe, err := raftnode.UnsafeLast(dir)
+	if err != nil || !unsafe {
+		return nil, err
+	}
+	return func() (uint64, error) { return last, nil }, nil
+}
+
+// syncRaftLog is called by the store before it calls applied entries durable. Before Raft is open nothing is applied.
+func (g *brokerGroup) syncRaftLog() error {
+	if n := g.raftLog.Load(); n != nil {
+		return n.SyncLog()
+	}
+	return nil
 }
 
 // start lets the group take part in Raft; it restores the latest snapshot before it returns.

@@ -185,6 +185,9 @@ func shutdown(n *node, signals <-chan os.Signal, logger hclog.Logger) error {
 // announce says who starts, where, and what an acknowledgement will mean: a block of lines
 // for people on out, or one event where logs are JSON.
 func announce(c *Config, logger hclog.Logger, out io.Writer) {
+	if c.UnsafeRaftSyncInterval > 0 {
+		logger.Warn("acknowledged messages can be lost when a majority loses power", "unsafe-raft-sync-interval", c.UnsafeRaftSyncInterval)
+	}
 	if c.LogFormat == logJSON {
 		args := []any{"version", version, "node-id", c.NodeID, "cluster-name", c.ClusterName, "broker-name", c.BrokerName, "data-dir", c.DataDir,
 			"durability", c.Durability(), "raft-log-store", c.RaftLogStore, "bootstrap-expect", c.BootstrapExpect, "join", c.Join}

@@ -40,6 +40,9 @@ type Config struct {
 	// Snapshot returns the position of the newest snapshot whose log bytes are in this store, zero when there is none. Asked
 	// when the journal or its recovery point is lost; nil: the node does not start then.
 	Snapshot func() (Position, error)
+	// RaftLast and BeforePoint are for a Raft log that syncs on a timer; see commitlog.Config.
+	RaftLast    func() (uint64, error)
+	BeforePoint func() error
 	// Fetch copies the log bytes [from, to) of a peer to w. Asked when log bytes below the recovery point are damaged; nil:
 	// the node does not start then.
 	Fetch  func(from, to int64, w io.Writer) error

@@ -60,7 +60,7 @@ func (s *Store) open() error {
 	var err error
 	s.log, err = commitlog.Open(commitlog.Config{
 		Dir: filepath.Join(s.cfg.Dir, commitLogDir), JournalDir: filepath.Join(s.cfg.Dir, journalDir),
-		QuarantineDir: filepath.Join(s.cfg.Dir, quarantineDir), Snapshot: s.cfg.Snapshot, Fetch: s.cfg.Fetch,
+		QuarantineDir: filepath.Join(s.cfg.Dir, quarantineDir), Snapshot: s.cfg.Snapshot, Fetch: s.cfg.Fetch, RaftLast: s.cfg.RaftLast, BeforePoint: s.cfg.BeforePoint,
 		SegmentSize: s.cfg.SegmentSize, AllocateStep: s.cfg.AllocateStep, MaxMapped: s.cfg.MaxMappedSegments,
 		NoSpace: s.noSpace, Prepared: s.prepared, Logger: s.cfg.Logger, FS: s.cfg.FS,
 	})

@@ -3,7 +3,7 @@
 // of what an entry means; the FSM and the entry's head are given to it.
 //
 // Invariant: Quorum-Durable. The log store syncs before it returns, on the leader and on
-// followers, so a committed entry is on the disks of a majority.
+// followers, so a committed entry is on the disks of a majority. UnsafeSyncInterval gives it up (lazysync.go).
 package raftnode
 
 import (
@@ -87,6 +87,9 @@ type Config struct {
 	// OnFatal is called once when a write failed (ErrDisk): close the node, and open it again when the disk is well.
 	OnFatal func(error)
 
+	// UnsafeSyncInterval syncs the Raft log on a timer instead of before each acknowledgement (0: never so). With WAL only.
+	UnsafeSyncInterval time.Duration
+
 	Now    func() time.Time
 	Logger hclog.Logger
 
@@ -137,6 +140,8 @@ func (c *Config) validate() error {
 		return errors.New("raftnode: FSM, Snapshots and Transport are required")
 	case c.LogStore != WAL && c.LogStore != Bolt:
 		return fmt.Errorf("raftnode: log store %q: want wal or bolt", c.LogStore)
+	case c.UnsafeSyncInterval > 0 && c.LogStore != WAL:
+		return errors.New("raftnode: a Raft log that syncs on a timer must be a wal: a bolt file without syncs does not survive a power cut at all")
 	case c.LeaseTimeout > c.HeartbeatTimeout:
 		return fmt.Errorf("raftnode: lease timeout %v is longer than the heartbeat timeout %v", c.LeaseTimeout, c.HeartbeatTimeout)
 	}

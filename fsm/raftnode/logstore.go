@@ -23,6 +23,7 @@ type backingStore interface {
 // followers and for replication on the leader; and it counts bytes per entry for compaction.
 type logStore struct {
 	backing backingStore
+	lazy    *lazySync // nil: what is stored is durable
 
 	mu sync.RWMutex
 	// guarded by mu; entries[first..last] form a contiguous window
@@ -69,6 +70,14 @@ func openLogStore(cfg Config) (*logStore, error) {
 		size := cfg.WALSegmentBytes
 		if size <= 0 {
 			size = wal.DefaultSegmentSize
+		}
+		if cfg.UnsafeSyncInterval > 0 {
+			w, err := openLazyWAL(walDir, cfg, size)
+			if err != nil {
+				return nil, fmt.Errorf("raftnode: open %s: %w", walDir, err)
+			}
+			s.backing, s.lazy = w, w.lazy
+			break
 		}
 		w, err := wal.Open(walDir, wal.WithSegmentSize(size), wal.WithLogger(cfg.Logger.Named("wal")))
 		if err != nil {

@@ -59,6 +59,10 @@ func Open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("raftnode: open stable store in %s: %w", cfg.Dir, err)
 	}
+	if err := settleUnsafe(cfg); err != nil {
+		_ = n.stable.Close()
+		return nil, err
+	}
 	n.logs, err = openLogStore(cfg)
 	if err != nil {
 		_ = n.stable.Close()
