@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"raftmq/jepsen"
+	"raftmq/jepsen/cluster"
 )
 
 // The README's first command, with fewer messages: it says what became of them, and leaves
@@ -15,8 +18,21 @@ func TestQuickstart(t *testing.T) {
 	long(t)
 	t.Parallel() // it mostly waits for stock clients to look for the new leader
 	dir := filepath.Join(t.TempDir(), "cluster")
+	// Ports of its own: eight nodes of four ports in a row hold three of ten.
+	free, err := cluster.NewLoopback(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(free.Addresses(1).Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var out strings.Builder
-	err := jepsen.Quickstart(t.Context(), jepsen.QuickConfig{Messages: 4000, Binary: serverBin(t), Dir: dir, Out: &out})
+	err = jepsen.Quickstart(t.Context(), jepsen.QuickConfig{Messages: 4000, Binary: serverBin(t), Dir: dir, Port: base, Out: &out})
 	t.Log(out.String())
 	if err != nil {
 		t.Fatal(err)
