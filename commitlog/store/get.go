@@ -62,6 +62,9 @@ type GetResult struct {
 	NextBeginOffset, MinOffset, MaxOffset int64
 	Buffers                               [][]byte // whole records, in order; adjacent ones may share a buffer
 	Count, Bytes                          int
+	// BehindBytes is how far the last unit that was looked at is behind the end of the log; LastStored the store time of
+	// the last message, ms. Of a scan only.
+	BehindBytes, LastStored int64
 
 	held []heldView
 	// The last buffer's place in the last held view.
@@ -176,6 +179,7 @@ func (s *Store) scan(q *consumequeue.Queue, req *GetRequest, res *GetResult) (er
 	}
 	defer view.Release()
 	res.empty(NoMatchedMessage, req.Offset)
+	end := s.log.MaxOffset()
 	removed := int64(math.MinInt64) // units of records below it are skipped
 	for i := range view.Units.Len() {
 		u := view.Units.At(i)
@@ -183,7 +187,7 @@ func (s *Store) scan(q *consumequeue.Queue, req *GetRequest, res *GetResult) (er
 			break
 		}
 		n := req.Offset + int64(i)
-		res.NextBeginOffset = n + 1
+		res.NextBeginOffset, res.BehindBytes = n+1, end-u.PhyOffset
 		if u.PhyOffset < removed || req.Match != nil && !req.Match(u.TagsCode) {
 			continue
 		}
@@ -232,6 +236,7 @@ func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue
 	r.bufferEnd = end
 	r.Count++
 	r.Bytes += int(u.Size)
+	r.LastStored = record.View(h.Bytes[at:end]).StoreTimestamp()
 	return nil
 }
 

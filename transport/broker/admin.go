@@ -31,6 +31,7 @@ func (b *Broker) registerAdmin(s *transport.Server) {
 	s.Handle(remoting.RequestQueryTopicConsumeByWho, b.groupsOfTopic)
 	s.Handle(remoting.RequestGetBrokerRuntimeInfo, b.runtimeInfo)
 	s.Handle(remoting.RequestGetBrokerConfig, b.brokerConfig)
+	s.Handle(remoting.RequestViewBrokerStatsData, b.brokerStats)
 	for _, code := range []int32{remoting.RequestDeleteExpiredCommitLog, remoting.RequestTriggerDeleteFiles} {
 		s.Handle(code, leader(b.deleteExpired))
 	}

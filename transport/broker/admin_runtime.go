@@ -3,139 +3,159 @@ package broker
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"raftmq/commitlog/record"
+	"raftmq/commitlog/store"
 	"raftmq/fsm/metadata"
 	"raftmq/transport"
+	"raftmq/transport/broker/stats"
 	"raftmq/transport/remoting"
 )
 
-const (
-	expiryScan   = 10 * time.Second
-	samplePeriod = 5 * time.Second
-	samplesKept  = 10*60/5 + 1
-)
+const expiryScan = 10 // seconds
 
-// sample is the counters at one time.
-type sample struct {
-	at                      time.Time
-	put, found, miss, given uint64
-}
-
-// samples are the last ten minutes of counters, for TPS figures.
-type samples struct {
-	mu sync.Mutex
-	s  []sample
-}
-
-func (b *Broker) sampleNow() sample {
-	return sample{b.cfg.Now(), b.cfg.Store.Stats().PutMessages, b.counters.pullFound.Load(), b.counters.pullMiss.Load(), b.counters.pulledMessages.Load()}
-}
-
-func (s *samples) add(x sample) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.s) == samplesKept {
-		s.s = append(s.s[:0], s.s[1:]...)
-	}
-	s.s = append(s.s, x)
-}
-
-// tps is the rate over the last 10 s, minute and ten minutes, as RocketMQ prints it.
-func (s *samples) tps(now sample, of func(sample) uint64) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []string
-	for _, window := range []time.Duration{10 * time.Second, time.Minute, 10 * time.Minute} {
-		rate := 0.0
-		for _, old := range s.s {
-			if d := now.at.Sub(old.at); d > 0 && d <= window+samplePeriod {
-				rate = float64(of(now)-of(old)) / d.Seconds()
-				break
-			}
-		}
-		out = append(out, strconv.FormatFloat(rate, 'f', -1, 64))
-	}
-	return strings.Join(out, " ")
-}
-
-// housekeep expires members and samples counters; it ends with the broker.
+// housekeep expires members and samples counters, once a second; it ends with the broker.
 func (b *Broker) housekeep() {
-	expiry, tick := time.NewTicker(expiryScan), time.NewTicker(samplePeriod)
-	defer expiry.Stop()
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	b.samples.add(b.sampleNow())
-	for {
+	b.sample(0)
+	for turns := 1; ; turns++ {
 		select {
-		case <-expiry.C:
-			b.cfg.Groups.Expire()
 		case <-tick.C:
-			b.samples.add(b.sampleNow())
+			b.sample(turns)
+			if turns%expiryScan == 0 {
+				b.cfg.Groups.Expire()
+			}
 		case <-b.ctx.Done():
 			return
 		}
 	}
 }
 
-// runtimeInfo serves GET_BROKER_RUNTIME_INFO with the keys that tools read (wire notes §9.3). What this
-// broker has no counterpart of (thread pool queues, page cache lock) is 0.
+// runtimeInfo serves GET_BROKER_RUNTIME_INFO with the keys that tools read (wire notes §9.3, format notes §11.1). Of the
+// thread pools that this broker does not have the queues are empty; what waits for a leader stands for the send queue.
 func (b *Broker) runtimeInfo(r transport.Responder, _ *remoting.Command) {
-	st, now := b.cfg.Store.Stats(), b.sampleNow()
-	found, miss := func(s sample) uint64 { return s.found }, func(s sample) uint64 { return s.miss }
-	given := b.samples.tps(now, func(s sample) uint64 { return s.given })
-	average := 0.0
-	if st.PutMessages > 0 {
-		average = float64(st.PutBytes) / float64(st.PutMessages)
-	}
 	table := map[string]string{
 		"brokerVersionDesc": "V" + strings.ReplaceAll(remoting.VersionName(b.cfg.Version), ".", "_"),
 		"brokerVersion":     strconv.Itoa(int(b.cfg.Version)),
 		"brokerActive":      strconv.FormatBool(b.authoritative()),
 		"bootTimestamp":     strconv.FormatInt(b.start.UnixMilli(), 10),
-		"runtime":           runtimeText(now.at.Sub(b.start)),
-
-		"putTps":              b.samples.tps(now, func(s sample) uint64 { return s.put }),
-		"getFoundTps":         b.samples.tps(now, found),
-		"getMissTps":          b.samples.tps(now, miss),
-		"getTotalTps":         b.samples.tps(now, func(s sample) uint64 { return s.found + s.miss }),
-		"getTransferedTps":    given, // 4.9 spelling
-		"getTransferredTps":   given,
-		"msgPutTotalTodayNow": strconv.FormatUint(st.PutMessages, 10),
-		"msgGetTotalTodayNow": strconv.FormatUint(now.given, 10),
-
-		"putMessageTimesTotal":  strconv.FormatUint(max(st.PutMessages, 1), 10),
-		"putMessageFailedTimes": strconv.FormatUint(b.counters.failedWrites.Load(), 10),
-		"putMessageSizeTotal":   strconv.FormatUint(st.PutBytes, 10),
-		"putMessageAverageSize": strconv.FormatFloat(average, 'f', -1, 64),
-
-		"commitLogMinOffset":       strconv.FormatInt(st.MinOffset, 10),
-		"commitLogMaxOffset":       strconv.FormatInt(st.MaxOffset, 10),
-		"dispatchBehindBytes":      strconv.FormatInt(st.MaxOffset-st.DispatchedTo, 10),
-		"remainHowManyDataToFlush": strconv.FormatInt(st.MaxOffset-st.FlushedTo, 10) + " B",
+		"runtime":           runtimeText(b.cfg.Now().Sub(b.start)),
 
 		"heldWrites": strconv.FormatInt(b.held.pending.Load(), 10), "parkedPulls": strconv.FormatInt(b.polls.parked.Load(), 10),
+	}
+	for _, key := range zeroRuntimeKeys {
+		table[key] = "0"
+	}
+	b.fillTraffic(table)
+	b.fillStore(table)
+	successBody(r, (&remoting.KVTable{Table: table}).Encode())
+}
+
+// fillTraffic fills in what was put and got.
+func (b *Broker) fillTraffic(table map[string]string) {
+	c, st := &b.counting, b.cfg.Store.Stats()
+	put := max(st.PutMessages, 1) // as RocketMQ, which divides by it
+	given := c.rates.TPS(false, rateGiven)
+	for key, text := range map[string]string{
+		"putTps": c.rates.TPS(false, ratePut), "getFoundTps": c.rates.TPS(false, rateFound), "getMissTps": c.rates.TPS(false, rateMiss),
+		"getTotalTps":      c.rates.TPS(true, rateFound, rateMiss),
+		"getTransferedTps": given, "getTransferredTps": given, // 4.9 and 5.x spelling
+
+		"putMessageEntireTimeMax":  strconv.FormatInt(c.puts.Slowest(), 10),
+		"putMessageTimesTotal":     strconv.FormatUint(put, 10),
+		"putMessageFailedTimes":    strconv.FormatUint(b.counters.failedWrites.Load(), 10),
+		"putMessageSizeTotal":      strconv.FormatUint(st.PutBytes, 10),
+		"putMessageAverageSize":    stats.JavaDouble(float64(st.PutBytes) / float64(put)),
+		"putMessageDistributeTime": c.puts.Distribution(),
+		"putLatency99":             fmt.Sprintf("%.2f", c.puts.Percentile(0.99)), "putLatency999": fmt.Sprintf("%.2f", c.puts.Percentile(0.999)),
+		"getMessageEntireTimeMax": strconv.FormatInt(c.slowGet.Value(), 10),
+
+		"msgPutTotalTodayNow": strconv.FormatUint(st.PutMessages, 10),
+		"msgGetTotalTodayNow": strconv.FormatUint(b.counters.pulledMessages.Load(), 10),
+
+		"sendThreadPoolQueueSize": strconv.FormatInt(b.held.pending.Load(), 10), "sendThreadPoolQueueCapacity": strconv.Itoa(b.cfg.MaxHeldWrites),
+		"pageCacheLockTimeMills": strconv.FormatInt(b.cfg.Store.LockTime().Milliseconds(), 10),
+	} {
+		table[key] = text
+	}
+	c.totals.fill(table)
+}
+
+// fillStore fills in where the store stands.
+func (b *Broker) fillStore(table map[string]string) {
+	st, space := b.cfg.Store.Stats(), b.cfg.Store.Space()
+	ratio := stats.JavaDouble(space.CommitLog.Ratio())
+	for key, text := range map[string]string{
+		"commitLogMinOffset":                         strconv.FormatInt(st.MinOffset, 10),
+		"commitLogMaxOffset":                         strconv.FormatInt(st.MaxOffset, 10),
+		"commitLogDiskRatio":                         ratio,
+		"commitLogDiskRatio_" + space.CommitLog.Path: ratio,
+		"consumeQueueDiskRatio":                      stats.JavaDouble(space.ConsumeQueue.Ratio()),
+		"commitLogDirCapacity":                       fmt.Sprintf("Total : %s, Free : %s.", gibibytes(space.CommitLog.Total), gibibytes(space.CommitLog.Free)),
+		"earliestMessageTimeStamp":                   strconv.FormatInt(b.earliestStored(st), 10),
+		"dispatchBehindBytes":                        strconv.FormatInt(st.MaxOffset-st.DispatchedTo, 10),
+		"remainHowManyDataToFlush":                   strconv.FormatInt(st.MaxOffset-st.FlushedTo, 10) + " B",
+		"remainTransientStoreBufferNumbs":            strconv.Itoa(math.MaxInt32), // as without a pool
+		"runningFlags":                               b.cfg.Store.Flags().String(),
+	} {
+		table[key] = text
 	}
 	for level := range b.maxDelayLevel() {
 		if end := b.cfg.Store.MaxOffset(metadata.ScheduleTopic, level); end > 0 {
 			table[fmt.Sprintf("scheduleMessageOffset_%d", level+1)] = fmt.Sprintf("%d,%d", b.cfg.Tables.DelayProgress(int(level+1)), end)
 		}
 	}
-	for _, key := range zeroRuntimeKeys {
-		table[key] = "0"
-	}
-	successBody(r, (&remoting.KVTable{Table: table}).Encode())
 }
 
-// zeroRuntimeKeys must be there for clusterList and the dashboard.
+// gibibytes prints a size as RocketMQ's MixAll.humanReadableByteCount does for disks.
+func gibibytes(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	size, unit := float64(n), 0
+	for size >= 1024 && unit < len(units)-1 {
+		size, unit = size/1024, unit+1
+	}
+	return fmt.Sprintf("%.1f %s", size, units[unit])
+}
+
+// earliestStored is the store time of the log's first record, -1 without one.
+func (b *Broker) earliestStored(st store.Stats) int64 {
+	rec, release, err := b.cfg.Store.RecordAt(st.MinOffset)
+	if err != nil {
+		return -1
+	}
+	defer release()
+	return record.View(rec).StoreTimestamp()
+}
+
+// zeroRuntimeKeys must be there for clusterList, brokerStatus and the dashboard, and say nothing here.
 var zeroRuntimeKeys = [...]string{
-	"sendThreadPoolQueueSize", "sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueSize", "pullThreadPoolQueueHeadWaitTimeMills",
-	"queryThreadPoolQueueSize", "queryThreadPoolQueueHeadWaitTimeMills", "EndTransactionQueueSize", "pageCacheLockTimeMills",
-	"msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning",
+	"sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueSize", "pullThreadPoolQueueCapacity", "pullThreadPoolQueueHeadWaitTimeMills",
+	"queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity", "queryThreadPoolQueueHeadWaitTimeMills",
+	"EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "ackThreadPoolQueueSize", "ackThreadPoolQueueCapacity", "ackThreadPoolQueueHeadWaitTimeMills",
+	"timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps",
 	"dispatchMaxBuffer", "startAcceptSendRequestTimeStamp", "remainHowManyDataToCommit",
+}
+
+// brokerStats serves VIEW_BROKER_STATS_DATA: one item's minute, hour and day, of this node.
+func (b *Broker) brokerStats(r transport.Responder, cmd *remoting.Command) {
+	name, key := cmd.GetString("statsName"), cmd.GetString("statsKey")
+	item := b.counting.items.Find(name, key)
+	if item == nil {
+		emptyExt(r, remoting.ResponseSystemError, fmt.Sprintf("The stats <%s> <%s> not exist", name, key))
+		return
+	}
+	minute, hour, day := item.Windows()
+	replyJSON(r, remoting.BrokerStatsData{Minute: statsItem(minute), Hour: statsItem(hour), Day: statsItem(day)})
+}
+
+func statsItem(w stats.Window) remoting.BrokerStatsItem {
+	return remoting.BrokerStatsItem{Sum: w.Sum, TPS: w.TPS, Average: w.Average}
 }
 
 func runtimeText(d time.Duration) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"raftmq/fsm/command"
 	"raftmq/fsm/raftnode"
 	"raftmq/transport"
 	"raftmq/transport/remoting"
@@ -32,7 +33,12 @@ func refuse(code int32, format string, args ...any) *refusal {
 // refusalOf is the one place where errors of other packages become response codes. limit is the
 // largest body (for MESSAGE_ILLEGAL).
 func refusalOf(err error, limit int) (f *refusal) {
+	var put *putRefused
 	switch {
+	case errors.As(err, &put):
+		f = &refusal{code: put.code, remark: put.remark}
+	case errors.Is(err, command.ErrNoResult):
+		f = &refusal{code: remoting.ResponseSystemError, remark: remarkUnknown}
 	case errors.Is(err, raftnode.ErrBusy):
 		f = refuse(remoting.ResponseSystemBusy, remarkRejected)
 	case errors.Is(err, raftnode.ErrTooLarge):
@@ -54,7 +60,7 @@ func messageIllegal(limit int) *refusal {
 // unavailable is the answer of a node that may not write: 14 with the leader's name, if it is known.
 func (b *Broker) unavailable() *refusal {
 	if b.ctx.Err() != nil {
-		return refuse(remoting.ResponseServiceNotAvailable, "service not available now. This node is shutting down.")
+		return refuse(remoting.ResponseServiceNotAvailable, "%s", b.serviceNotAvailable()) // "message store has been shut down"
 	}
 	node, addr := b.cfg.LeaderAddr()
 	if node == "" {

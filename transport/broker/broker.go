@@ -53,7 +53,8 @@ type Broker struct {
 	filters  filterCache
 	waiting  atomic.Int64 // requests that wait for a leader
 	counters counters
-	samples  samples
+	counting counting
+	refused  refusedPuts
 
 	state struct {
 		sync.Mutex
@@ -91,6 +92,7 @@ func New(cfg Config) (*Broker, error) {
 	b.held.init(b)
 	b.polls.init(b)
 	b.gather.init(b)
+	b.counting.init(cfg.ClusterName)
 	b.notices.init(b)
 	cfg.Groups.OnChange(b.notices.mark)
 	cfg.Store.OnArrival(b.polls.arrived)

@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"time"
+
 	"raftmq/commitlog/record"
 	"raftmq/fsm/command"
 	"raftmq/transport"
@@ -22,6 +24,9 @@ type sendProposal struct {
 	sizes   []int32 // of the records
 	props   []byte  // stored properties; of a batch: what each entry gets
 	merged  []byte  // scratch: properties of one batch entry
+
+	stamped int64 // when it was proposed, Unix ms: its store time, but for what Apply makes of it
+	count   *topicCount
 
 	code        int32
 	queueOffset int64
@@ -45,7 +50,7 @@ const keptScratch = 64 << 10
 // free gives the proposal back; nobody may hold it any more.
 func (p *sendProposal) free() {
 	p.r, p.h, p.msg = transport.Responder{}, remoting.SendHeader{}, record.Message{}
-	p.batch, p.wait, p.code = false, false, 0
+	p.batch, p.wait, p.code, p.count = false, false, 0, nil
 	if cap(p.props)+cap(p.merged)+cap(p.ids)+4*cap(p.sizes) > keptScratch {
 		p.props, p.merged, p.ids, p.sizes = nil, nil, nil, nil
 	}
@@ -56,7 +61,7 @@ func (p *sendProposal) free() {
 // leader. Apply assigns the offsets.
 func (p *sendProposal) AppendCommand(dst []byte, storeMillis int64) []byte {
 	dst, start := command.BeginAppend(dst)
-	p.msg.StoreTimestamp = storeMillis
+	p.msg.StoreTimestamp, p.stamped = storeMillis, storeMillis
 	if !p.batch {
 		dst = record.Append(dst, &p.msg)
 		return command.EndAppend(dst, start, 1)
@@ -78,6 +83,7 @@ func (p *sendProposal) Done(entryResult any, i int, err error) {
 	if err != nil {
 		p.b.counters.failedWrites.Add(1)
 		r, b := p.r, p.b
+		b.counting.puts.Observe(p.took())
 		p.free()
 		b.replySend(r, refusalOf(err, b.cfg.MaxMessageSize))
 		return
@@ -114,10 +120,28 @@ func (p *sendProposal) appendIDs(phyOffset int64) (end int64) {
 	return phyOffset
 }
 
+// answer ends a put that is stored.
 func (p *sendProposal) answer(code int32) {
 	p.code = code
+	took, bytes := p.took(), p.bytes()
+	p.b.counting.puts.Observe(took)
+	p.b.counting.put(p.count, p.msg.QueueID, int64(len(p.sizes)), int64(bytes))
+	p.b.warnSlow(took, bytes)
 	p.r.ReplyRaw(p.appendFrame)
 	p.free()
+}
+
+// took is how long the put has taken, in whole milliseconds.
+func (p *sendProposal) took() time.Duration {
+	return time.Duration(p.b.cfg.Now().UnixMilli()-p.stamped) * time.Millisecond
+}
+
+// bytes is how much was stored.
+func (p *sendProposal) bytes() (n int) {
+	for _, size := range p.sizes {
+		n += int(size)
+	}
+	return n
 }
 
 func (p *sendProposal) appendAnswer(dst []byte) []byte {

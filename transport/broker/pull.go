@@ -23,6 +23,8 @@ type pull struct {
 	match func(tagsCode int64) bool
 	req   store.GetRequest
 	res   store.GetResult
+	read  time.Time     // when
+	took  time.Duration // and how long it took
 
 	resp    remoting.Command
 	ext     [4]remoting.Field
@@ -173,11 +175,19 @@ func (p *pull) get() {
 		Topic: p.h.Topic, QueueID: p.h.QueueID, Offset: p.h.QueueOffset, MaxMsgs: int(min(max(p.h.MaxMsgNums, 1), maxPullMessages)),
 		MinFloor: p.b.cfg.Tables.QueueFloor(p.h.Topic, p.h.QueueID), Match: p.match,
 	}
+	began := time.Now()
 	p.b.cfg.Store.Get(&p.req, &p.res)
+	p.read = time.Now()
+	p.took = p.read.Sub(began)
+	p.b.counting.slowGet.Observe(p.took.Milliseconds())
 }
 
 // run reads and answers, or parks the pull when there is nothing to answer yet.
 func (p *pull) run(mayPark bool) {
+	if !p.b.cfg.Store.Flags().Readable() {
+		p.refuse(refuse(remoting.ResponseSystemError, "store getMessage return null"))
+		return
+	}
 	p.get()
 	code, next := verdict(&p.res, p.h.QueueOffset, p.b.authoritative())
 	if mayPark && (code == remoting.ResponsePullNotFound || code == codeBehind) {
@@ -244,6 +254,8 @@ func (p *pull) answer(code int32, next, suggest int64) {
 		c.pullFound.Add(1)
 		c.pulledMessages.Add(uint64(p.res.Count))
 		c.pulledBytes.Add(uint64(p.res.Bytes))
+		p.b.counting.got(p.b.counting.pull(p.h.Topic, p.h.ConsumerGroup, p.h.QueueID), int64(p.res.Count), int64(p.res.Bytes), p.took,
+			p.res.BehindBytes, p.read.UnixMilli()-p.res.LastStored)
 	} else {
 		c.pullMiss.Add(1)
 	}

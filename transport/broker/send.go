@@ -18,6 +18,10 @@ import (
 // SendMessageProcessor) on the connection's reader: it never waits. The leader gate comes first.
 func (b *Broker) handleSend(r transport.Responder, cmd *remoting.Command) {
 	verdict := gateOf(b.cfg.Raft.State())
+	if verdict == gateOpen && b.cfg.Store.PageCacheBusy() {
+		b.replySend(r, refuse(remoting.ResponseSystemBusy, remarkRejected))
+		return
+	}
 	if verdict == gateOpen && b.held.pending.Load() == 0 {
 		if b.send(r, cmd) {
 			return
@@ -38,6 +42,7 @@ func (b *Broker) handleSend(r transport.Responder, cmd *remoting.Command) {
 // refuseWrite answers 14, naming the leader when it is known.
 func (b *Broker) refuseWrite(r transport.Responder) {
 	b.counters.refusedWrites.Add(1)
+	b.warnRefused("this node does not lead, or is stopping")
 	b.replySend(r, b.unavailable())
 }
 
@@ -62,7 +67,8 @@ func (b *Broker) send(r transport.Responder, cmd *remoting.Command) bool {
 		b.replySend(r, f)
 		return true
 	}
-	err := b.cfg.Raft.Propose(p)
+	p.count = b.counting.topic(p.msg.Topic, b.maxDelayLevel())
+	err := b.propose(p)
 	if err == nil {
 		return true // p belongs to its completion now
 	}

@@ -22,6 +22,7 @@ type sendBackProposal struct {
 	cmd      *remoting.Command // owned, for another attempt
 	deadline time.Time
 	record   []byte
+	from, of string // topic and group, for the statistics
 }
 
 // sendBack serves CONSUMER_SEND_MSG_BACK on the leader (RocketMQ SendMessageProcessor.asyncConsumerSendMsgBack). Go
@@ -43,7 +44,7 @@ func (b *Broker) sendBackUntil(deadline time.Time) transport.Handler {
 		case p.record == nil:
 			success(r)
 		default:
-			if err := b.cfg.Raft.Propose(p); err != nil {
+			if err := b.propose(p); err != nil {
 				p.again(err)
 			}
 		}
@@ -89,6 +90,7 @@ func (p *sendBackProposal) prepare() *refusal {
 	if p.r.Version >= remoting.VersionMinMaxReconsumeTimes && h.HasMaxReconsumeTimes {
 		limit = h.MaxReconsumeTimes
 	}
+	p.from, p.of = string(m.Topic), h.Group
 	if m.ReconsumeTimes >= limit || h.DelayLevel < 0 {
 		return p.toDeadLetters(&m, h.Group)
 	}
@@ -170,6 +172,7 @@ func (p *sendBackProposal) Done(entryResult any, i int, err error) {
 		p.again(err)
 		return
 	}
+	p.b.counting.sentBack(p.from, p.of)
 	success(p.r)
 }
 

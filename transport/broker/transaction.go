@@ -49,8 +49,8 @@ func (b *Broker) endTransaction(r transport.Responder, cmd *remoting.Command) {
 	case b.cfg.Tables.HalfEnded(p.end.Half):
 		p.answer()
 	default:
-		if err := b.cfg.Raft.Propose(p); err != nil {
-			answerRefusal(r, refusalOf(err, b.cfg.MaxMessageSize))
+		if err := b.propose(p); err != nil {
+			answerRefusal(r, endRefusalOf(err, b.cfg.MaxMessageSize))
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (p *endProposal) Done(entryResult any, i int, err error) {
 	_, err = command.ResultOf(entryResult, i, err)
 	if err != nil && !errors.Is(err, metadata.ErrTransactionEnded) {
 		p.b.counters.failedWrites.Add(1)
-		answerRefusal(p.r, refusalOf(err, p.b.cfg.MaxMessageSize))
+		answerRefusal(p.r, endRefusalOf(err, p.b.cfg.MaxMessageSize))
 		return
 	}
 	p.answer()
