@@ -131,7 +131,6 @@ func (r *Reconciler) alive(ctx context.Context, m Member, voters []Voter) error 
 	have, found := find(voters, m)
 	switch {
 	case found && have.RaftAddr != m.RaftAddr && !taken(voters, m.RaftAddr):
-		r.Logger.Info("node has a new address", "node", m.NodeID, "from", have.RaftAddr, "to", m.RaftAddr)
 		if have.Votes {
 			if err := r.Voters.AddVoter(want); err != nil {
 				return err
@@ -139,6 +138,7 @@ func (r *Reconciler) alive(ctx context.Context, m Member, voters []Voter) error 
 		} else if err := r.Voters.AddNonvoter(want); err != nil {
 			return err
 		}
+		r.Logger.Info("node has a new address", "node", m.NodeID, "from", have.RaftAddr, "to", m.RaftAddr)
 	case !found && r.Barred != nil && r.Barred(m):
 		return nil
 	case !found:
@@ -148,16 +148,16 @@ func (r *Reconciler) alive(ctx context.Context, m Member, voters []Voter) error 
 				if err := CheckRemoval(r.Self.NodeID, v, voters, r.Voters.LastContact); err != nil {
 					return err
 				}
-				r.Logger.Info("node came back without its data, replacing its former self", "node", m.NodeID)
 				if err := r.Voters.Remove(v); err != nil {
 					return err
 				}
+				r.Logger.Info("node came back without its data, replacing its former self", "node", m.NodeID)
 			}
 		}
-		r.Logger.Info("newcomer joins as non-voter", "node", m.NodeID, "raft", m.RaftAddr)
 		if err := r.Voters.AddNonvoter(want); err != nil {
 			return err
 		}
+		r.Logger.Info("newcomer joins as non-voter", "node", m.NodeID, "raft", m.RaftAddr)
 	case !have.Votes:
 		ok, err := r.Voters.CaughtUp(ctx, m)
 		if err != nil || !ok {
@@ -166,10 +166,10 @@ func (r *Reconciler) alive(ctx context.Context, m Member, voters []Voter) error 
 			}
 			break
 		}
-		r.Logger.Info("node has caught up and becomes a voter", "node", m.NodeID)
 		if err := r.Voters.AddVoter(want); err != nil {
 			return err
 		}
+		r.Logger.Info("node has caught up and becomes a voter", "node", m.NodeID)
 	}
 	return r.Update(ctx, m)
 }

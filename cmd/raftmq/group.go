@@ -124,7 +124,8 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if err != nil {
 		return nil, err
 	}
-	g.stream, err = raftstream.Open(raftstream.Config{Bind: cfg.RaftAddress, Advertise: cfg.RaftAdvertise, Logger: d.Logger.Named("raftstream")})
+	g.stream, err = raftstream.Open(raftstream.Config{Bind: cfg.RaftAddress, Advertise: cfg.RaftAdvertise, Self: g.hello,
+		Expect: func(address string) string { return g.raft.NodeAt(address) }, Logger: d.Logger.Named("raftstream")})
 	if err != nil {
 		return nil, fmt.Errorf("--raft-address %s: %w", cfg.RaftAddress, err)
 	}
@@ -252,6 +253,15 @@ func (g *brokerGroup) stop(ctx context.Context) error {
 	}
 	g.broker.Close()
 	return errors.Join(g.server.Shutdown(ctx), g.raft.Close(), g.trans.Close(), g.stream.Close(), g.peers.Close(), g.store.Close())
+}
+
+// hello is what this node says first on a connection to another one's Raft port.
+func (g *brokerGroup) hello() raftstream.Hello {
+	h := raftstream.Hello{NodeID: g.cfg.NodeID, ClusterName: g.cfg.ClusterName, Group: g.cfg.BrokerName, ClusterID: g.identity.ClusterID}
+	if s, ok := g.tables.Settings(); ok {
+		h.ClusterID = s.ClusterID
+	}
+	return h
 }
 
 // hasPeers reports whether another node could lead.
@@ -545,6 +555,9 @@ func (v voters) CaughtUp(ctx context.Context, m membership.Member) (bool, error)
 	s, err := fetchStatus(ctx, m.ClientAddr)
 	if err != nil {
 		return false, err
+	}
+	if s.NodeID != m.NodeID || s.ClusterName != m.ClusterName {
+		return false, fmt.Errorf("node %s of cluster %s answers at %s, where %s should", s.NodeID, s.ClusterName, m.ClientAddr, m.NodeID)
 	}
 	const near = 64 // entries; the last ones arrive while we ask
 	return s.AppliedIndex+near >= committed, nil

@@ -24,6 +24,7 @@ type link struct {
 	now     func() time.Time
 	ballots *ballots
 	addr    func(nodeID string) string // where a peer is now, "" when unknown; nil: as Raft says
+	asked   sync.Map                   // address → id of the node that was last called there
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]contact // guarded by mu
@@ -64,13 +65,17 @@ func (l *link) contactOf(id raft.ServerID) contact {
 // where is the address to reach id at. A leader has the configuration changed when a node moves, but when all have moved
 // nobody can be elected under the old addresses.
 func (l *link) where(id raft.ServerID, configured raft.ServerAddress) raft.ServerAddress {
+	nodeID, _ := splitServerID(id)
+	at := configured
 	if l.addr != nil {
-		nodeID, _ := splitServerID(id)
 		if now := l.addr(nodeID); now != "" {
-			return raft.ServerAddress(now)
+			at = raft.ServerAddress(now)
 		}
 	}
-	return configured
+	if was, ok := l.asked.Load(string(at)); !ok || was.(string) != nodeID {
+		l.asked.Store(string(at), nodeID)
+	}
+	return at
 }
 
 // AppendEntries implements raft.Transport.

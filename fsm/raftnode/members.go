@@ -47,6 +47,13 @@ func (n *Node) Servers() ([]Server, error) {
 	return out, nil
 }
 
+// NodeAt is the id of the node that Raft calls at an address, "" when it calls nobody there.
+func (n *Node) NodeAt(address string) string {
+	id, _ := n.link.asked.Load(address)
+	s, _ := id.(string)
+	return s
+}
+
 // otherVoters are those whose votes this node needs; nil when it does not know.
 func (n *Node) otherVoters() (ids []raft.ServerID) {
 	r := n.running.Load()

@@ -1,5 +1,6 @@
 // Package raftstream is the stream layer under raft.NetworkTransport: Raft's own port, plain or
-// TLS, with tracked connections. It does not look at what flows through them.
+// TLS, with tracked connections whose ends know who the other one is (see Hello). It does not look at what flows
+// through them then.
 package raftstream
 
 import (
@@ -38,7 +39,12 @@ type Config struct {
 	// DialFilter, when set, may refuse a target before it is dialled: an in-process test cuts a node off with it,
 	// together with CloseConns and its twins on the peers.
 	DialFilter func(target string) error
-	Logger     hclog.Logger
+	// Self is who this node is, asked for each connection since a node learns its cluster's id late. With nil nobody greets:
+	// all nodes of a cluster must do the same. Expect is the id of the node that should listen at an address, "" when
+	// unknown; nil: never known.
+	Self   func() Hello
+	Expect func(address string) (nodeID string)
+	Logger hclog.Logger
 }
 
 // Layer is a raft.StreamLayer.
@@ -116,7 +122,8 @@ func (l *Layer) Addr() net.Addr { return l.advertise }
 // BoundAddr is the address it listens on.
 func (l *Layer) BoundAddr() net.Addr { return l.listener.Addr() }
 
-// Dial connects to a peer's advertised address. timeout covers the TLS handshake too.
+// Dial connects to a peer's advertised address and makes sure who is there (ErrPeer). timeout covers the TLS handshake, and then
+// once more the greeting.
 func (l *Layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	target := string(address)
 	if l.cfg.DialFilter != nil {
@@ -135,10 +142,20 @@ func (l *Layer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Con
 	if err != nil {
 		return nil, fmt.Errorf("raftstream: %w", err)
 	}
-	return l.track(socket)
+	c, err := l.track(socket)
+	if err != nil {
+		return nil, err
+	}
+	if l.cfg.Self != nil {
+		if err := l.greet(socket, target, timeout); err != nil {
+			_ = c.Close()
+			return nil, fmt.Errorf("raftstream: dial %s: %w", target, err)
+		}
+	}
+	return c, nil
 }
 
-// Accept waits for a peer. A TLS handshake happens at the connection's first read, in Raft's own goroutine.
+// Accept waits for a peer. TLS handshake and greeting happen at the connection's first read, in Raft's own goroutine.
 func (l *Layer) Accept() (net.Conn, error) {
 	socket, err := l.listener.Accept()
 	if err != nil {
@@ -150,10 +167,17 @@ func (l *Layer) Accept() (net.Conn, error) {
 	if l.cfg.TLS != nil {
 		socket = tls.Server(socket, l.cfg.TLS)
 	}
-	return l.track(socket)
+	c, err := l.track(socket)
+	if err == nil && l.cfg.Self != nil {
+		c.stranger = true
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
-func (l *Layer) track(socket net.Conn) (net.Conn, error) {
+func (l *Layer) track(socket net.Conn) (*conn, error) {
 	c := &conn{Conn: socket, layer: l}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,7 +228,19 @@ func (l *Layer) Close() error {
 // conn leaves the layer's list when it is closed.
 type conn struct {
 	net.Conn
-	layer *Layer
+	layer    *Layer
+	stranger bool // accepted and not greeted yet; only its reader looks at it
+}
+
+// Read implements net.Conn. Raft has one reader for each accepted connection.
+func (c *conn) Read(b []byte) (int, error) {
+	if c.stranger {
+		if err := c.layer.welcome(c.Conn); err != nil {
+			return 0, err
+		}
+		c.stranger = false
+	}
+	return c.Conn.Read(b)
 }
 
 func (c *conn) Close() error {
