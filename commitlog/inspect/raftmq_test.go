@@ -521,3 +521,33 @@ func TestRaftMQRunning(t *testing.T) {
 	found, _ := verify(t, dir)
 	expect(t, found)
 }
+
+// TestRaftMQTrimmed: what retention has removed is not missed.
+func TestRaftMQTrimmed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	s := writeStore(t, dir, testEntries)
+	if err := s.Trim(3 * raftSegment); err != nil {
+		t.Fatal(err)
+	}
+	appendEntries(t, s, testEntries+1, 10)
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if err := s.FlushAll(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "commitlog/00000000000000000000")); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the first segment is not removed")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	found, sum := verify(t, dir)
+	expect(t, found)
+	if sum.LogMin != 3*raftSegment || sum.Expired == 0 || sum.Records == 0 {
+		t.Errorf("%+v", sum)
+	}
+}
