@@ -81,8 +81,21 @@ func (g *brokerGroup) leaveFullDisk(ctx context.Context) {
 	}
 }
 
-// writeablePeer asks the other voters.
+// writeablePeer is another voter whose store takes messages.
 func (g *brokerGroup) writeablePeer(ctx context.Context) (nodeID string, ok bool) {
+	return g.peer(ctx, func(s *nodeStatus) bool { return s.RunningFlags == "" })
+}
+
+// spare reports whether another voter's disk is not so full that messages would have to go before their time.
+func (g *brokerGroup) spare(ctx context.Context) bool {
+	_, ok := g.peer(ctx, func(s *nodeStatus) bool {
+		return s.RunningFlags == "" && s.DiskRatio >= 0 && s.DiskRatio <= float64(g.cfg.DiskSpaceCleanForciblyRatio)/100
+	})
+	return ok
+}
+
+// peer asks the other voters until one is as wanted and follows this node.
+func (g *brokerGroup) peer(ctx context.Context, wanted func(*nodeStatus) bool) (nodeID string, ok bool) {
 	servers, err := g.raft.Servers()
 	if err != nil {
 		return "", false
@@ -95,7 +108,7 @@ func (g *brokerGroup) writeablePeer(ctx context.Context) (nodeID string, ok bool
 		asking, cancel := context.WithTimeout(ctx, time.Second)
 		status, err := fetchStatus(asking, addr)
 		cancel()
-		if err == nil && status.RunningFlags == "" && status.LeaderID == g.cfg.NodeID {
+		if err == nil && status.LeaderID == g.cfg.NodeID && wanted(status) {
 			return s.ID, true
 		}
 	}

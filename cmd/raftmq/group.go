@@ -182,7 +182,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		return nil, err
 	}
 	g.retention = retention.New(retention.Config{Store: g.store, Propose: g.propose, FileReservedTime: cfg.FileReservedTime, DeleteWhen: hours,
-		MaxUsedRatio: cfg.DiskMaxUsedSpaceRatio, CleanForciblyRatio: cfg.DiskSpaceCleanForciblyRatio, CleanForcibly: cfg.CleanFileForciblyEnable, Logger: d.Logger})
+		MaxUsedRatio: cfg.DiskMaxUsedSpaceRatio, CleanForciblyRatio: cfg.DiskSpaceCleanForciblyRatio, CleanForcibly: cfg.CleanFileForciblyEnable, Spare: g.spare, Logger: d.Logger})
 	g.server = transport.NewServer(transport.Config{Logger: d.Logger.Named("transport")})
 	g.broker.Register(g.server)
 	return g, nil

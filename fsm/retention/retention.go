@@ -5,12 +5,14 @@
 //
 // The rules are those of RocketMQ's CleanCommitLogService: whole segments, oldest first, never the last; older than
 // FileReservedTime, during the hours of DeleteWhen, or when the disk is fuller than MaxUsedRatio, or when an operator asks; and
-// without regard to age when the disk is fuller than CleanForciblyRatio. Three differences, on purpose:
+// without regard to age when the disk is fuller than CleanForciblyRatio. Four differences, on purpose:
 //
 //   - Age is the store time of a segment's newest record, not the modification time of its file: that one is different
 //     on every node and is lost with a copy.
-//   - Forced cleaning takes as many segments as the disk is too full by, not always ten: what it takes early is lost to
-//     consumers that are behind.
+//   - Forced cleaning takes messages from consumers that are behind, on all nodes. So it begins when the disk has been too
+//     full for half a minute, since a moment is no reason (F27), and not while Spare says that a node with room
+//     could lead.
+//   - It takes as many segments as the disk is too full by, not always ten.
 //   - It takes no more while segments of the round before are still on disk.
 //
 // A follower whose disk is fuller than the leader's is not heard: it says so in its own log and status, and takes no
@@ -54,6 +56,8 @@ type Config struct {
 	MaxUsedRatio       int           // diskMaxUsedSpaceRatio, percent (75)
 	CleanForciblyRatio int           // diskSpaceCleanForciblyRatio, percent (85)
 	CleanForcibly      bool          // cleanFileForciblyEnable
+	// Spare is asked before forced cleaning: true when another node that could lead has room. nil: none has.
+	Spare func(ctx context.Context) bool
 
 	Interval time.Duration  // cleanResourceInterval (10 s)
 	Location *time.Location // of DeleteWhen (time.Local)
@@ -106,6 +110,8 @@ const (
 	manualRounds = 20
 	// patience is how many rounds forced cleaning waits for segments that somebody still reads.
 	patience = 12
+	// grace is how many rounds the disk must have been too full before forced cleaning.
+	grace = 3
 )
 
 // Loop is the decision maker. One Run at a time.
@@ -114,6 +120,7 @@ type Loop struct {
 	logger hclog.Logger
 	manual atomic.Int32 // rounds left that an operator has asked for
 	wake   chan struct{}
+	over   int // rounds in a row above CleanForciblyRatio
 	waited int // rounds of patience so far
 }
 
@@ -148,7 +155,7 @@ func (l *Loop) Run(ctx context.Context) {
 }
 
 func (l *Loop) round(ctx context.Context) {
-	trigger := l.trigger()
+	trigger := l.trigger(ctx)
 	if trigger.reason == "" {
 		return
 	}
@@ -174,7 +181,7 @@ type trigger struct {
 	segments int64  // to take whatever their age; 0: only old ones
 }
 
-func (l *Loop) trigger() (t trigger) {
+func (l *Loop) trigger(ctx context.Context) (t trigger) {
 	full, segments := l.space()
 	switch {
 	case l.manual.Load() > 0:
@@ -187,7 +194,10 @@ func (l *Loop) trigger() (t trigger) {
 		t.reason = "space"
 	}
 	if segments == 0 || !l.cfg.CleanForcibly {
-		l.waited = 0
+		l.over, l.waited = 0, 0
+		return t
+	}
+	if l.over++; l.over <= grace || l.cfg.Spare != nil && l.cfg.Spare(ctx) {
 		return t
 	}
 	// What is on its way out has to be out before it can be told how much more must go.

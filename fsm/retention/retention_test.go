@@ -113,6 +113,7 @@ func TestRounds(t *testing.T) {
 			if c.manual {
 				l.Arm()
 			}
+			l.over = grace // it has been so for a while
 			l.round(context.Background())
 			var want []int64
 			if c.want > 0 {
@@ -165,12 +166,42 @@ func TestPatience(t *testing.T) {
 	f := &fakeStore{ages: hours(1, 1, 1, 1), space: used(88), cleaning: true, now: func() time.Time { return now }}
 	var got []int64
 	l := New(Config{Store: f, Propose: collect(t, &got), CleanForcibly: true, Location: time.UTC, Now: f.now})
+	l.over = grace
 	for round := 1; round <= 2*(patience+1); round++ {
 		l.round(context.Background())
 		if want := round / (patience + 1); len(got) != want {
 			t.Fatalf("%d trims in %d rounds, want %d", len(got), round, want)
 		}
 	}
+}
+
+// TestGrace: a disk that is too full for a moment, or only here, is no reason to take what is young.
+func TestGrace(t *testing.T) {
+	now := time.Date(2024, 5, 6, 12, 0, 0, 0, time.UTC)
+	f := &fakeStore{ages: hours(1, 1, 1, 1), space: used(88), now: func() time.Time { return now }}
+	var got []int64
+	spare := false
+	l := New(Config{Store: f, Propose: collect(t, &got), CleanForcibly: true, Spare: func(context.Context) bool { return spare }, Location: time.UTC, Now: f.now})
+	rounds := func(n, want int) {
+		t.Helper()
+		got = nil
+		for range n {
+			l.round(context.Background())
+		}
+		if len(got) != want {
+			t.Fatalf("%d trims in %d rounds, want %d", len(got), n, want)
+		}
+	}
+	rounds(grace, 0)
+	f.space = used(80)
+	rounds(1, 0)
+	f.space = used(88)
+	rounds(grace, 0)
+	rounds(2, 2)
+	spare = true
+	rounds(5, 0)
+	spare = false
+	rounds(1, 1)
 }
 
 // TestRun: a round in each interval, at once when an operator asks; it ends with its context and outlives a failing
