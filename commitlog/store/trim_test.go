@@ -229,7 +229,7 @@ func TestCrashWhileCleaning(t *testing.T) {
 	cfg.FS, cfg.PointInterval, cfg.MessageIndexEnable = f, time.Hour, false
 	s := open(t, cfg)
 	m := newModel()
-	fillWith(t, s, m, randomEntries(32, 160))
+	fillWith(t, s, m, randomEntries(32, 120))
 	_, end := s.LogRange()
 	trims := []int64{testSegment, 3 * testSegment, (end - 1) / testSegment * testSegment}
 	var images []string
@@ -257,22 +257,20 @@ func TestCrashWhileCleaning(t *testing.T) {
 	}
 	for i, dir := range images {
 		cfg.Dir, cfg.FS = dir, lazyFS{}
-		for _, restored := range []bool{true, false} {
-			s := open(t, cfg)
-			if restored {
-				if err := s.Restore(p); err != nil {
-					t.Fatalf("image %d: %v", i, err)
-				}
-			} else {
-				fillWith(t, s, newModel(), randomEntries(32, 160))
-				if err := s.Trim(trims[2]); err != nil {
-					t.Fatalf("image %d: %v", i, err)
-				}
+		s := open(t, cfg)
+		if i%2 == 0 { // the last snapshot knows of all trims
+			if err := s.Restore(p); err != nil {
+				t.Fatalf("image %d: %v", i, err)
 			}
-			awaitCleaned(t, s)
-			m.checkFrom(t, s, trims[2])
-			s.Close()
+		} else { // or there is none, and the Raft log brings everything again
+			fillWith(t, s, newModel(), randomEntries(32, 120))
+			if err := s.Trim(trims[2]); err != nil {
+				t.Fatalf("image %d: %v", i, err)
+			}
 		}
+		awaitCleaned(t, s)
+		m.checkFrom(t, s, trims[2])
+		s.Close()
 	}
 }
 
