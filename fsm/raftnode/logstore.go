@@ -129,6 +129,10 @@ func (s *logStore) countExisting() error {
 
 func entrySize(l *raft.Log) int64 { return int64(len(l.Data)) + 64 }
 
+// cacheCost is what an entry in memory takes: on the leader Raft's future, which the entry is a part of, the FSM's
+// results that hang on it, and the map's slot.
+func cacheCost(l *raft.Log) int64 { return int64(cap(l.Data)) + 512 }
+
 // FirstIndex implements raft.LogStore.
 func (s *logStore) FirstIndex() (uint64, error) { return s.backing.FirstIndex() }
 
@@ -177,9 +181,9 @@ func (s *logStore) addLocked(l *raft.Log) {
 		s.first = l.Index
 	}
 	s.entries[l.Index], s.last = l, l.Index
-	s.size += entrySize(l)
+	s.size += cacheCost(l)
 	for s.size > s.limit && s.first < s.last {
-		s.size -= entrySize(s.entries[s.first])
+		s.size -= cacheCost(s.entries[s.first])
 		delete(s.entries, s.first)
 		s.first++
 	}

@@ -58,3 +58,32 @@ func TestSuffixTruncationSurvivesRestart(t *testing.T) {
 		})
 	}
 }
+
+// TestCacheOfSmallEntries: many small entries take about as much memory as the cache may, whatever their buffers had to spare.
+func TestCacheOfSmallEntries(t *testing.T) {
+	const limit = 256 << 10
+	c := startCluster(t, func(_ int, c *Config) { c.CacheBytes = limit })
+	n := c.nodes[c.leader(t)]
+	payload := make([]byte, 100)
+	for range 20 {
+		done := make(chan outcomeOf, 50)
+		for range 50 {
+			// One at a time, so that each is an entry.
+			if err := n.Propose(&message{data: payload, done: done}); err != nil {
+				t.Fatal(err)
+			}
+			if o := <-done; o.err != nil {
+				t.Fatal(o.err)
+			}
+		}
+	}
+	n.logs.mu.Lock()
+	defer n.logs.mu.Unlock()
+	held := 0
+	for _, l := range n.logs.entries {
+		held += cap(l.Data) + 512
+	}
+	if held > limit || len(n.logs.entries) < limit/2/(512+128) {
+		t.Errorf("%d entries hold %d bytes, limit %d", len(n.logs.entries), held, limit)
+	}
+}

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -149,6 +150,10 @@ func (p *proposer) take() *batch {
 	}
 	if b == nil || len(b.proposals) == 0 {
 		return nil
+	}
+	// Raft's log cache keeps entries for long and counts their bytes, not what their buffers have to spare.
+	if cap(b.buf) > len(b.buf)+len(b.buf)/4 {
+		b.buf = bytes.Clone(b.buf)
 	}
 	p.mu.capacity = min(max(len(b.buf), p.mu.capacity-p.mu.capacity/8), p.cfg.MaxEntryBytes+p.cfg.MaxEntryBytes/8)
 	return b
