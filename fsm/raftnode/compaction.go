@@ -38,7 +38,7 @@ func (n *Node) Snapshot() error {
 		return fmt.Errorf("raftnode: set trailing logs to %d: %w", rc.TrailingLogs, err)
 	}
 	began := n.cfg.Now()
-	if err := n.raft.Snapshot().Error(); errors.Is(err, raft.ErrNothingNewToSnapshot) {
+	if err := await(n.raft.Snapshot(), n.stop); errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("raftnode: snapshot: %w", err)

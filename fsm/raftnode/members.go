@@ -88,7 +88,7 @@ func (n *Node) RemoveServer(s Server) error {
 }
 
 func (n *Node) change(what string, s Server, f raft.IndexFuture) error {
-	if err := f.Error(); err != nil {
+	if err := await(f, n.stop); err != nil {
 		return fmt.Errorf("raftnode: %s %s: %w", what, s.ID, err)
 	}
 	return nil
@@ -143,7 +143,7 @@ func (n *Node) TransferLeadershipTo(id string) error {
 		if id == n.cfg.NodeID {
 			return nil
 		}
-		if err := n.raft.LeadershipTransferToServer(serverID(s.ID, s.Incarnation), raft.ServerAddress(s.RaftAddr)).Error(); err != nil {
+		if err := await(n.raft.LeadershipTransferToServer(serverID(s.ID, s.Incarnation), raft.ServerAddress(s.RaftAddr)), n.stop); err != nil {
 			return fmt.Errorf("raftnode: transfer leadership to %s: %w", id, err)
 		}
 		return nil

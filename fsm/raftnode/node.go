@@ -222,7 +222,7 @@ func (n *Node) TransferLeadership() error {
 	if n.State().Role != Leader || n.aside.Load() != nil {
 		return nil
 	}
-	if err := n.raft.LeadershipTransfer().Error(); err != nil {
+	if err := await(n.raft.LeadershipTransfer(), n.stop); err != nil {
 		return fmt.Errorf("raftnode: transfer leadership: %w", err)
 	}
 	return nil

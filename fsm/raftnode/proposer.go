@@ -191,7 +191,7 @@ func (p *proposer) send() {
 func (p *proposer) complete() {
 	defer p.wg.Done()
 	for f := range p.inFlight {
-		err := p.await(f.future)
+		err := await(f.future, p.stop)
 		var result any
 		if err == nil {
 			result = f.future.Response()
@@ -201,15 +201,15 @@ func (p *proposer) complete() {
 	}
 }
 
-// await is the future's error. Raft answers none that it had not looked at when it was shut down, so after the end
-// of Raft nobody waits for that.
-func (p *proposer) await(f raft.ApplyFuture) error {
+// await is the future's error. Raft never answers what it had not looked at when it was shut down, so nobody waits for that
+// after the end of Raft, which stop tells.
+func await(f raft.Future, stop <-chan struct{}) error {
 	answer := make(chan error, 1)
 	go func() { answer <- f.Error() }()
 	select {
 	case err := <-answer:
 		return err
-	case <-p.stop:
+	case <-stop:
 	}
 	select {
 	case err := <-answer:

@@ -116,17 +116,17 @@ func (n *Node) tell(old, s *State) {
 // has not caught up must not answer or write (Never-Guess).
 func (n *Node) barrier(term uint64) {
 	defer n.wg.Done()
-	if err := n.raft.Barrier(0).Error(); err != nil {
+	if err := await(n.raft.Barrier(0), n.stop); err != nil {
 		return // leadership is gone again; the next term has its own barrier
 	}
 	if n.cfg.Prepare != nil {
 		apply := func(command []byte) error {
 			entry := append(n.cfg.EntryHead(nil), command...)
-			return n.raft.Apply(entry, 0).Error()
+			return await(n.raft.Apply(entry, 0), n.stop)
 		}
 		if err := n.cfg.Prepare(apply); err != nil {
 			n.cfg.Logger.Error("new leader could not prepare, giving leadership up", "term", term, "error", err)
-			if err := n.raft.LeadershipTransfer().Error(); err != nil {
+			if err := await(n.raft.LeadershipTransfer(), n.stop); err != nil {
 				n.cfg.Logger.Warn("could not hand leadership over", "error", err)
 			}
 			return
