@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
 	"raftmq/commitlog/mappedfile"
@@ -103,6 +105,37 @@ func TestPageCacheBusy(t *testing.T) {
 	s.Publish()
 	if s.LockTime() != 0 || s.PageCacheBusy() {
 		t.Error("busy after the batch")
+	}
+}
+
+// TestSlowApplyIsTold: a batch of more than half a second is warned of, once in ten seconds.
+func TestSlowApplyIsTold(t *testing.T) {
+	var now atomic.Int64
+	now.Store(1_700_000_000_000)
+	var lines bytes.Buffer // of this goroutine: Publish warns
+	cfg := quiet(t, t.TempDir())
+	cfg.FS = lazyFS{}
+	cfg.Now = func() time.Time { return time.UnixMilli(now.Load()) }
+	s := open(t, cfg)
+	s.logger = hclog.New(&hclog.LoggerOptions{Level: hclog.Warn, Output: &lines})
+	index := uint64(0)
+	batch := func(ms int64) {
+		index++
+		apply(t, s, index, command{topic: "A", bodies: [][]byte{body(1)}})
+		now.Add(ms)
+		s.Publish()
+	}
+	for _, c := range []struct {
+		ms    int64
+		lines int
+	}{{0, 0}, {500, 0}, {501, 1}, {900, 1}, {10_000, 2}} {
+		batch(c.ms)
+		if got := strings.Count(lines.String(), "applying a batch took long"); got != c.lines {
+			t.Errorf("after %d ms: %d lines\n%s", c.ms, got, lines.String())
+		}
+	}
+	if !strings.Contains(lines.String(), "unsaid=1") {
+		t.Errorf("lines\n%s", lines.String())
 	}
 }
 
