@@ -156,10 +156,10 @@ const (
 	drainTimeout    = 2 * time.Minute
 )
 
-// execute runs load and faults, heals, waits for delivery and equal logs, and drains. What the
+// execute starts the cluster, runs load and faults, heals, waits for delivery and equal logs, and drains. What the
 // cluster does wrong goes into the report; an error means that no verdict is possible.
 func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w *workload.Queue, faults []nemesis.Fault, report *Report) error {
-	if err := within(ctx, startTimeout, func(ctx context.Context) error {
+	err := within(ctx, startTimeout, func(ctx context.Context) error {
 		if err := c.StartAll(); err != nil {
 			return err
 		}
@@ -168,14 +168,26 @@ func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.
 			cfg.Logf("%d nodes serve, %s leads", cfg.Nodes, leader.ID)
 		}
 		return err
-	}); err != nil {
+	})
+	if err != nil {
 		return err
 	}
 	if err := within(ctx, startTimeout, w.SetUp); err != nil {
 		return err
 	}
 	watch := WatchLeader(c)
-	lctx, cancel := context.WithCancel(ctx)
+	err = hurt(ctx, cfg, c, rec, w, faults, report)
+	report.Leader = watch.Stop()
+	if err != nil {
+		return err
+	}
+	settle(ctx, cfg, c, w, report)
+	return ctx.Err()
+}
+
+// hurt runs the load and, beside it, the nemesis or what takes its place.
+func hurt(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w *workload.Queue, faults []nemesis.Fault, report *Report) error {
+	load, cancel := context.WithCancel(ctx)
 	defer cancel()
 	struck := make(chan error, 1)
 	go func() {
@@ -185,29 +197,31 @@ func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.
 			return
 		}
 		cfg.Logf("load for %v, seed %d", cfg.Time, cfg.Seed)
-		tctx, stop := context.WithTimeout(lctx, cfg.Time)
+		timed, stop := context.WithTimeout(load, cfg.Time)
 		defer stop()
-		err := nemesis.Run(tctx, c, rec, nemesis.Config{Faults: faults, Seed: cfg.Seed, Hold: cfg.Hold, Quiet: cfg.Quiet, LeaderShare: cfg.LeaderShare, Logf: cfg.Logf})
-		<-tctx.Done() // without a nemesis, or after its failure, the load has its time all the same
+		err := nemesis.Run(timed, c, rec, nemesis.Config{Faults: faults, Seed: cfg.Seed, Hold: cfg.Hold, Quiet: cfg.Quiet, LeaderShare: cfg.LeaderShare, Logf: cfg.Logf})
+		<-timed.Done() // without a nemesis, or after its failure, the load has its time all the same
 		struck <- err
 	}()
-	err := w.Produce(lctx)
+	err := w.Produce(load)
 	cancel()
 	if nerr := <-struck; nerr != nil {
 		report.Errors = append(report.Errors, nerr)
 	}
-	report.Leader = watch.Stop()
-	if err = errors.Join(err, ctx.Err()); err != nil {
-		return err
-	}
+	return errors.Join(err, ctx.Err())
+}
+
+// settle waits for the consumers and for equal logs, and reads every node.
+func settle(ctx context.Context, cfg *Config, c *cluster.Cluster, w *workload.Queue, report *Report) {
 	cfg.Logf("load ended, waiting for consumers")
 	_ = within(ctx, deliverTimeout, func(ctx context.Context) error { w.AwaitDelivered(ctx); return nil })
 	w.Close()
 	cfg.Logf("waiting for equal logs")
-	if err := within(ctx, convergeTimeout, func(ctx context.Context) (err error) {
+	err := within(ctx, convergeTimeout, func(ctx context.Context) (err error) {
 		report.Statuses, err = c.WaitConverged(ctx)
 		return err
-	}); err != nil {
+	})
+	if err != nil {
 		report.Errors = append(report.Errors, err)
 	}
 	cfg.Logf("draining every node")
@@ -217,7 +231,6 @@ func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.
 			report.Errors = append(report.Errors, err)
 		}
 	}
-	return ctx.Err()
 }
 
 func judge(c *cluster.Cluster, rec *history.Recorder, w *workload.Queue, report *Report) error {

@@ -45,6 +45,7 @@ func TestFollowerRefuses(t *testing.T) {
 // long the cluster itself takes.
 func TestLeaderFaults(t *testing.T) {
 	long(t)
+	t.Parallel() // it mostly waits
 	for _, name := range []string{"kill", "stop", "pause", "isolate"} {
 		t.Run(name, func(t *testing.T) {
 			faults, err := nemesis.Parse(name)
@@ -366,7 +367,7 @@ func TestF47_RejoinDisturbsNobody(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for round := range 3 {
+			for round := range 2 {
 				for _, n := range c.Nodes() {
 					if n == leader {
 						continue

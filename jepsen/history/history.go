@@ -153,19 +153,6 @@ func (r *Recorder) addLocked(op Op) {
 	r.mu.err = err
 }
 
-// Count returns how many operations of a kind have ended so far.
-func (r *Recorder) Count(match func(*Op) bool) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := 0
-	for i := range r.mu.ops {
-		if match(&r.mu.ops[i]) {
-			n++
-		}
-	}
-	return n
-}
-
 // Close ends open operations as unknown, writes everything out and returns the whole history
 // in the order in which operations ended, and the first error of writing. A second call returns the same.
 func (r *Recorder) Close() ([]Op, error) {

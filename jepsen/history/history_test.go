@@ -80,7 +80,13 @@ func TestManyGoroutines(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := r.Count(func(op *Op) bool { return op.Outcome == OK }); n != 800 {
-		t.Errorf("%d operations, want 800", n)
+	ops, err := r.Close()
+	if err != nil || len(ops) != 800 {
+		t.Errorf("%d operations, want 800; %v", len(ops), err)
+	}
+	for _, op := range ops {
+		if op.Outcome != OK {
+			t.Errorf("%+v", op)
+		}
 	}
 }
