@@ -78,6 +78,9 @@ type Config struct {
 	// VerifyBytes is how much of the log below the recovery point Open verifies as well, in whole
 	// entries (64 MiB; negative: nothing). Above it everything is verified always.
 	VerifyBytes int64
+	// Random advises the kernel (MADV_RANDOM) to keep the pages of the segment that is written apart: for logs that are flushed
+	// after each few entries, where msync would otherwise write eight times as much.
+	Random bool
 	// MaxMapped bounds how many segments are mapped at a time; others are mapped again by who reads them (128; negative: all are
 	// mapped).
 	MaxMapped int
@@ -251,6 +254,9 @@ func (l *Log) SegmentSize() int64 { return l.cfg.SegmentSize }
 
 // Segments is the number of segments.
 func (l *Log) Segments() int { return l.log.Files() }
+
+// Mapped is how many segments are mapped now.
+func (l *Log) Mapped() int { return l.log.Mapped() }
 
 // Recovered is the last whole journalled entry that Open found: zero index and term when there is
 // none. end is where the log ended.

@@ -141,7 +141,7 @@ func (l *Log) openLog(end int64) error {
 	}
 	l.log, err = mappedfile.Open(mappedfile.Options{
 		Dir: l.cfg.Dir, FileSize: l.cfg.SegmentSize, AllocateStep: min(l.cfg.AllocateStep, l.cfg.SegmentSize),
-		Staged: true, MaxMapped: l.cfg.MaxMapped, Pool: l.cfg.Pool, Ahead: 2,
+		Random: l.cfg.Random, Staged: true, MaxMapped: l.cfg.MaxMapped, Pool: l.cfg.Pool, Ahead: 2,
 		Recover: true, DurableEnd: end, Logger: l.logger, FS: l.cfg.FS,
 	})
 	if err != nil {
@@ -323,6 +323,27 @@ func (l *Log) cut(p Point, end tail, why error) error {
 	return nil
 }
 
+// VerifyRange is Verify for the entries that have bytes in [from, to).
+func (l *Log) VerifyRange(from, to int64) error {
+	l.published.Lock()
+	end := l.published.pos
+	l.published.Unlock()
+	end, err := l.journal.search(end, func(r *journalRecord) bool { return r.start >= to })
+	if err != nil {
+		return err
+	}
+	return l.report(l.scan(from, end, 0))
+}
+
+// report tells what a scan has found, and lets the next Open look at it again.
+func (l *Log) report(damages []Damage, why, err error) error {
+	if len(damages) > 0 {
+		l.Suspect(damages...)
+		return errors.Join(&DamageError{Damages: damages}, why, err)
+	}
+	return errors.Join(why, err)
+}
+
 // Verify checks every journal record whose entry lies at or above from, up to the end of what is
 // published, and the bytes they name, against their checksums. It reads everything; for scrubbing. A DamageError names all
 // damaged ranges, which the next Open looks at again.
@@ -333,10 +354,5 @@ func (l *Log) Verify(from int64) error {
 	if _, err := l.log.CommitBuffers(0); err != nil {
 		return err
 	}
-	damages, why, err := l.scan(from, end, 0)
-	if len(damages) > 0 {
-		l.Suspect(damages...)
-		return errors.Join(&DamageError{Damages: damages}, why, err)
-	}
-	return errors.Join(why, err)
+	return l.report(l.scan(from, end, 0))
 }

@@ -58,7 +58,8 @@ func (f *File) mapCold() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("map again: %w", err)
 	}
-	data, err := h.Map(q.o.FileSize, q.o.Random)
+	// Of staged files only the writer's is written: the others want their readahead.
+	data, err := h.Map(q.o.FileSize, q.o.Random && (!q.o.Staged || f == q.last()))
 	if err != nil {
 		return false, fmt.Errorf("map again: %w", errors.Join(err, h.Close()))
 	}

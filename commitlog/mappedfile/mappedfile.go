@@ -58,8 +58,8 @@ type Options struct {
 	// 0 takes the whole file before it is mapped. A fault past allocated bytes is SIGBUS.
 	AllocateStep int64
 	Random       bool // madvise(MADV_RANDOM)
-	// Staged lets Append hand out memory that WriteOut writes by position, instead of the mapping: a page fault costs three
-	// times as much as that copy, and msync of pages that were dirtied so writes whole folios. Reads go through the mapping.
+	// Staged lets Append hand out memory that WriteOut copies to the file as a whole, instead of the mapping: pages that are touched
+	// for the first time are made ready by one system call then, and not by a fault each.
 	Staged bool
 	// Pool lends a buffer for each file that the writer enters: what Append handed out is not written before
 	// CommitBuffers. Needs Staged.

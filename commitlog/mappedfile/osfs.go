@@ -217,8 +217,16 @@ func (h *osHandle) WriteAt(b []byte, off int64) (err error) {
 func (h *osHandle) Sync() error     { return h.file.Sync() }
 func (h *osHandle) SyncSize() error { return h.file.Sync() }
 
-// SyncRange is msync(MS_SYNC) of the pages that hold the range. DESIGN.md says what we rely on.
+// SyncRange is msync(MS_SYNC) of the pages that hold the range. DESIGN.md says what we rely on. A file that somebody has cut is
+// found here, because writes by position would make it longer again and leave a hole (F37).
 func (h *osHandle) SyncRange(off, n int64) error {
+	st, err := h.file.Stat()
+	if err != nil {
+		return err
+	}
+	if st.Size() < int64(len(h.data)) {
+		return fmt.Errorf("%w: %s has %d bytes, %d are mapped: it was cut from outside", ErrFault, h.file.Name(), st.Size(), len(h.data))
+	}
 	start := off - off%int64(os.Getpagesize())
 	if err := h.data[start : off+n].Flush(); err != nil {
 		return &os.PathError{Op: "msync", Path: h.file.Name(), Err: err}

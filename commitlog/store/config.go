@@ -37,6 +37,8 @@ type Config struct {
 	// MaxMappedSegments bounds how many segments are mapped at a time; others are mapped again by who reads them (128; negative:
 	// all are mapped).
 	MaxMappedSegments int
+	// VerifyBytes is how much of the log below the recovery point Open verifies, in whole entries (64 MiB; negative: nothing).
+	VerifyBytes int64
 	// Snapshot returns the position of the newest snapshot whose log bytes are in this store, zero when there is none. Asked
 	// when the journal or its recovery point is lost; nil: the node does not start then.
 	Snapshot func() (Position, error)

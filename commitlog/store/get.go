@@ -165,6 +165,16 @@ func (r *GetResult) dropMessages() {
 // errDamagedUnit: a unit and the record it names contradict each other.
 var errDamagedUnit = errors.New("store: consume queue unit and record differ")
 
+// unitError is errDamagedUnit with the unit.
+type unitError struct {
+	unit consumequeue.Unit
+	text string
+}
+
+func (e *unitError) Error() string { return errDamagedUnit.Error() + ": " + e.text }
+
+func (e *unitError) Unwrap() error { return errDamagedUnit }
+
 // scan collects messages from req.Offset on, within one file of the queue. An error other than
 // those of a closing store is damage or a failing disk.
 func (s *Store) scan(q *consumequeue.Queue, req *GetRequest, res *GetResult) (err error) {
@@ -224,8 +234,7 @@ func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue
 	at := int(u.PhyOffset - h.from)
 	end := at + int(u.Size)
 	if !u.IsRecord() || end > len(h.Bytes) || !names(u, h.Bytes[at:], q.ID(), n) {
-		return fmt.Errorf("%w: %s/%d unit %d says physical offset %d, size %d", errDamagedUnit,
-			q.Topic(), q.ID(), n, u.PhyOffset, u.Size)
+		return &unitError{u, fmt.Sprintf("%s/%d unit %d says physical offset %d, size %d", q.Topic(), q.ID(), n, u.PhyOffset, u.Size)}
 	}
 	if at == r.bufferEnd {
 		r.Buffers[len(r.Buffers)-1] = h.Bytes[r.bufferAt:end:end]
@@ -260,6 +269,13 @@ func (s *Store) readFailed(err error) {
 		errors.Is(err, mappedfile.ErrOutOfRange):
 		// The store closes, or its log is being replaced.
 	case errors.Is(err, errDamagedUnit):
+		var unit *unitError
+		if errors.As(err, &unit) && unit.unit.IsRecord() {
+			if damage := s.log.VerifyRange(unit.unit.PhyOffset, unit.unit.End()); damage != nil {
+				s.fatal(errors.Join(err, damage)) // it is the record that is wrong
+				return
+			}
+		}
 		err = fmt.Errorf("%w; the queues are built again from the log at the next start", err)
 		s.fatal(errors.Join(err, s.suspendPoints()))
 	case errors.Is(err, mappedfile.ErrFault):

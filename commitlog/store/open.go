@@ -21,6 +21,16 @@ func Open(cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	s, err := openOnce(cfg)
+	var damage *commitlog.DamageError
+	if cfg.Fetch != nil && errors.As(err, &damage) && damage.Healing == nil {
+		// It was met by who builds the queues, not by the log's own check, which looks there now and heals it.
+		s, err = openOnce(cfg)
+	}
+	return s, err
+}
+
+func openOnce(cfg Config) (*Store, error) {
 	s := &Store{
 		cfg: cfg, logger: cfg.Logger.Named("store"), tails: newTails(), stop: make(chan struct{}),
 		points:  points{kick: make(chan struct{}, 1), bytes: cfg.PointBytes},
@@ -61,6 +71,7 @@ func (s *Store) open() error {
 	s.log, err = commitlog.Open(commitlog.Config{
 		Dir: filepath.Join(s.cfg.Dir, commitLogDir), JournalDir: filepath.Join(s.cfg.Dir, journalDir),
 		QuarantineDir: filepath.Join(s.cfg.Dir, quarantineDir), Snapshot: s.cfg.Snapshot, Fetch: s.cfg.Fetch, RaftLast: s.cfg.RaftLast, BeforePoint: s.cfg.BeforePoint,
+		VerifyBytes: s.cfg.VerifyBytes,
 		SegmentSize: s.cfg.SegmentSize, AllocateStep: s.cfg.AllocateStep, MaxMapped: s.cfg.MaxMappedSegments,
 		NoSpace: s.noSpace, Prepared: s.prepared, Logger: s.cfg.Logger, FS: s.cfg.FS,
 	})
@@ -76,8 +87,9 @@ func (s *Store) open() error {
 	}
 	s.startDispatch(from)
 	if err := s.catchUp(s.dispatcher.Load()); err != nil {
-		s.dispatcher.Load().Close()
-		return err
+		d := s.dispatcher.Load()
+		d.Close()
+		return s.blame(d.To(), err)
 	}
 	if err := s.openIndex(); err != nil {
 		s.dispatcher.Load().Close()
@@ -101,6 +113,11 @@ func (s *Store) open() error {
 	s.logger.Info("store is open", "dir", s.cfg.Dir, "min-offset", low, "max-offset", end,
 		"dispatched-from", from, "queues", s.queues.Len(), "took", time.Since(started))
 	return nil
+}
+
+// blame finds out whether dispatch, which came to at, has died of damage of the log: then the next Open looks there.
+func (s *Store) blame(at int64, err error) error {
+	return errors.Join(err, s.log.VerifyRange(at, at+dispatch.DefaultBatchBytes))
 }
 
 // openQueues opens the queues as of the recovery point, or empty when they can't be trusted,

@@ -88,7 +88,7 @@ func (s *Store) storeTime(u consumequeue.Unit) (t int64, err error) {
 	}
 	defer v.Release()
 	if _, err := record.Check(v.Bytes, false); err != nil {
-		return 0, fmt.Errorf("%w: physical offset %d: %w", errDamagedUnit, u.PhyOffset, err)
+		return 0, &unitError{u, fmt.Sprintf("physical offset %d: %v", u.PhyOffset, err)}
 	}
 	return record.View(v.Bytes).StoreTimestamp(), nil
 }
