@@ -11,7 +11,6 @@ import (
 type Rates struct {
 	mu      sync.Mutex
 	samples []rateSample // oldest first
-	counts  int
 }
 
 type rateSample struct {
