@@ -135,7 +135,7 @@ func (s *Store) clean() (more bool, err error) {
 	if segments += again; err != nil || more {
 		return more, err
 	}
-	files, err := s.queues.RemoveObsolete(func() bool { return s.pause(cleanPause) })
+	files, err := s.queues.RemoveObsolete(func() bool { return s.pause(cleanPause) && !s.replacing.Load() })
 	if err != nil {
 		return false, err
 	}
