@@ -105,7 +105,26 @@ func (c *trio) healthy() (leader int) {
 	return leader
 }
 
+// sendCommand is a SEND_MESSAGE to queue 0.
+func sendCommand(topic, body string) *remoting.Command {
+	cmd := &remoting.Command{Code: remoting.RequestSendMessage, Body: []byte(body)}
+	for _, f := range [][2]string{{"producerGroup", "pg"}, {"topic", topic}, {"defaultTopic", "TBW102"}, {"defaultTopicQueueNums", "4"}, {"queueId", "0"},
+		{"sysFlag", "0"}, {"bornTimestamp", "1700000000000"}, {"flag", "0"}, {"properties", ""}, {"reconsumeTimes", "0"}, {"unitMode", "false"}} {
+		cmd.Set(f[0], f[1])
+	}
+	return cmd
+}
+
 func (c *trio) call(i int, cmd *remoting.Command) *remoting.Command {
+	c.t.Helper()
+	resp := c.ask(i, cmd)
+	if resp.Code != remoting.ResponseSuccess {
+		c.t.Fatalf("%s: %d %s", remoting.RequestCodeName(cmd.Code), resp.Code, resp.Remark)
+	}
+	return resp
+}
+
+func (c *trio) ask(i int, cmd *remoting.Command) *remoting.Command {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -117,9 +136,6 @@ func (c *trio) call(i int, cmd *remoting.Command) *remoting.Command {
 	resp, err := conn.Invoke(ctx, cmd)
 	if err != nil {
 		c.t.Fatal(err)
-	}
-	if resp.Code != remoting.ResponseSuccess {
-		c.t.Fatalf("%s: %d %s", remoting.RequestCodeName(cmd.Code), resp.Code, resp.Remark)
 	}
 	return resp
 }
@@ -258,6 +274,26 @@ func TestF27LeaderLeavesItsFullDisk(t *testing.T) {
 	ballast := filepath.Join(filepath.Dir(c.dirs[leader]), "ballast")
 	fill(t, ballast, 2*mib)
 	began := time.Now()
+	// It goes on leading for two seconds, and says what is the matter.
+	said := false
+	for time.Since(began) < 30*time.Second && !said {
+		s := askNode(context.Background(), c.addr(leader), time.Second).Status
+		if s != nil && !s.Ready {
+			break
+		}
+		if s == nil || s.RunningFlags == "" {
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		resp := c.ask(leader, sendCommand("t", "refused"))
+		said = resp.Code == remoting.ResponseServiceNotAvailable && strings.Contains(resp.Remark, "the broker's disk is full [CL:  ")
+		if !said && !strings.Contains(resp.Remark, "does not lead") {
+			t.Fatalf("a send on a full disk: %d %q", resp.Code, resp.Remark)
+		}
+	}
+	if !said {
+		t.Error("no send was refused for the full disk")
+	}
 	c.await("another leader", func(s [3]*nodeStatus) bool {
 		if s[leader].RunningFlags != "" && !strings.Contains(s[leader].Problem, "disk") {
 			t.Errorf("problem %q with %q", s[leader].Problem, s[leader].RunningFlags)
