@@ -14,6 +14,7 @@ const (
 	defaultWorkerQueue    = 10000
 	defaultMaxPending     = 8192
 	defaultMaxWriteBuffer = 64 << 20
+	defaultMaxBacklog     = 256 << 20
 	defaultVersion        = 401
 )
 
@@ -25,6 +26,7 @@ type Config struct {
 	WorkerQueue       int           // requests waiting for them before SYSTEM_BUSY (10000)
 	MaxPendingPerConn int           // requests of one connection whose answer is not written yet before reading stops (8192)
 	MaxWriteBuffer    int           // bytes queued to a slow reader before its connection closes (64 MiB); above half of it reading stops
+	MaxBacklog        int           // bytes queued on all connections above which only those that read are read from (256 MiB)
 	Version           int32         // version in response headers (401)
 	Logger            hclog.Logger  // (none)
 }
@@ -36,6 +38,7 @@ func (cfg *Config) ensureDefaults() {
 	setDefault(&cfg.WorkerQueue, defaultWorkerQueue)
 	setDefault(&cfg.MaxPendingPerConn, defaultMaxPending)
 	setDefault(&cfg.MaxWriteBuffer, defaultMaxWriteBuffer)
+	setDefault(&cfg.MaxBacklog, defaultMaxBacklog)
 	setDefault(&cfg.Version, defaultVersion)
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()

@@ -68,7 +68,7 @@ func newConn(s *Server, id uint64, socket net.Conn) *Conn {
 		flushed: make(chan struct{}),
 	}
 	c.reader.frames = newFrameBuffer(s.cfg.MaxFrameBytes)
-	c.out.init(s.cfg.MaxWriteBuffer)
+	c.out.init(s.cfg.MaxWriteBuffer, &s.backlog)
 	return c
 }
 

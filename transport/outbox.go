@@ -8,12 +8,17 @@ import (
 )
 
 const (
-	earlyWake        = 64 << 10  // bytes queued inside a burst that wake the writer before its end
-	keptWriteBuffer  = 128 << 10 // a larger write buffer is let go when it has not been needed for shrinkAfter writes,
-	maxWriteBuffer   = 1 << 20   // one larger than this as soon as it is written
-	keptViews        = 512       // the same two bounds for the list of views
-	maxViews         = 16 << 10
-	slotsGrowth      = 64
+	earlyWake       = 64 << 10  // bytes queued inside a burst that wake the writer before its end
+	keptWriteBuffer = 128 << 10 // a larger write buffer is let go when it has not been needed for shrinkAfter writes,
+	maxWriteBuffer  = 1 << 20   // one larger than this as soon as it is written
+	keptViews       = 512       // the same two bounds for the list of views
+	maxViews        = 16 << 10
+	slotsGrowth     = 64
+	fairBacklog     = 64 << 10 // what each connection may have queued when the server's backlog is full
+	// What a queued answer takes in memory beside its bytes, and each of its views (which are not copied): they count too, or
+	// pulls of many small messages would take several times what the limits say.
+	answerCost       = 512
+	viewCost         = 256
 	initialWriteSize = 4 << 10
 )
 
@@ -71,6 +76,12 @@ func (b *batch) releaseViews() {
 	}
 }
 
+// backlog is what all connections of a server have queued.
+type backlog struct {
+	bytes atomic.Int64
+	limit int64
+}
+
 // outbox is the write side of a connection and its account of requests: frames gather in
 // one batch while the writer goroutine writes the other. The writer is woken once for
 // all that gathers until it looks again; while the reader works on a burst of requests it is
@@ -95,22 +106,23 @@ type outbox struct {
 	dead     bool // the socket is closed: nothing is accepted any more
 	wantRoom bool // the reader waits for answers to go out
 
-	queued     int64  // bytes gathered and being written
-	limit      int64  // of queued
+	queued     int64 // bytes gathered and being written, with their cost
+	limit      int64 // of queued
+	backlog    *backlog
 	dispatched uint64 // requests that were given a slot, as of the last burst's end
 	written    uint64 // answers that are with the kernel
 
 	gens  []uint32 // by slot: generation whose answer is owed
 	freed []uint32 // answered slots, for the reader to use again
 
-	crowded atomic.Bool // set under mu while queued is above half its limit; read by the reader without
+	crowded atomic.Bool // set under mu while too much is queued to take more requests; read by the reader without
 
 	wake chan struct{} // to the writer, capacity 1
 	room chan struct{} // to the reader, capacity 1
 }
 
-func (o *outbox) init(limit int) {
-	o.limit = int64(limit)
+func (o *outbox) init(limit int, all *backlog) {
+	o.limit, o.backlog = int64(limit), all
 	o.wake = make(chan struct{}, 1)
 	o.room = make(chan struct{}, 1)
 	o.next.buf = make([]byte, 0, initialWriteSize)
@@ -167,13 +179,20 @@ func (o *outbox) slotsLocked(free []uint32) []uint32 {
 func (o *outbox) gatheredLocked(n int) (slow bool) {
 	o.next.size += int64(n)
 	o.queued += int64(n)
-	if o.queued > o.limit/2 {
+	o.backlog.bytes.Add(int64(n))
+	if o.crowdedLocked() {
 		o.crowded.Store(true)
 	}
 	if !o.inBurst || o.next.size >= earlyWake {
 		o.wakeLocked()
 	}
 	return o.queued > o.limit
+}
+
+// crowdedLocked reports whether the peer must read before it may ask for more. It is looked at again whenever
+// something was written, and a crowded connection has something to write.
+func (o *outbox) crowdedLocked() bool {
+	return o.queued > o.limit/2 || o.queued > fairBacklog && o.backlog.bytes.Load() > o.backlog.limit
 }
 
 // beginBurst is called by the reader before it cuts frames. It returns how many answers
@@ -232,8 +251,9 @@ func (o *outbox) swapLocked(b *batch) { *b, o.next, o.spare = o.next, o.spare, b
 // settleLocked accounts for a batch that was written, empties it and takes its memory back.
 func (o *outbox) settleLocked(b *batch) {
 	o.queued -= b.size
+	o.backlog.bytes.Add(-b.size)
 	o.written += b.answers
-	if o.queued <= o.limit/2 && o.crowded.Load() {
+	if o.crowded.Load() && !o.crowdedLocked() {
 		o.crowded.Store(false)
 	}
 	b.reset()
@@ -302,6 +322,8 @@ func (o *outbox) abandon() {
 	o.mu.Lock()
 	b := o.next
 	o.next = batch{}
+	o.backlog.bytes.Add(-o.queued)
+	o.queued = 0
 	o.mu.Unlock()
 	b.releaseViews()
 }

@@ -121,7 +121,7 @@ func (r Responder) replyViews(resp *remoting.Command, bufs [][]byte, release fun
 		}
 	}
 	next.views[len(next.views)-1].release = release
-	return true, c.countLocked(r, len(buf)-before+size)
+	return true, c.countLocked(r, len(buf)-before+size+len(bufs)*viewCost)
 }
 
 // fill sets what the request decides. RocketMQ's servers name their language JAVA.
@@ -166,9 +166,9 @@ func (c *Conn) failLocked(r Responder, remark string) (slow bool) {
 	return c.countLocked(r, len(c.out.next.buf)-before)
 }
 
-// countLocked settles the debt and accounts for n queued bytes.
+// countLocked settles the debt and accounts for n queued bytes, or what they cost.
 func (c *Conn) countLocked(r Responder, n int) (slow bool) {
 	c.out.takeSlotLocked(r.slot)
 	c.out.next.answers++
-	return c.out.gatheredLocked(n)
+	return c.out.gatheredLocked(n + answerCost)
 }

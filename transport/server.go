@@ -39,6 +39,7 @@ type Server struct {
 	handlers handlers
 	workers  workers
 	stats    counters
+	backlog  backlog
 	idBase   uint64
 
 	mu        sync.Mutex // guards what follows
@@ -67,6 +68,7 @@ func NewServer(cfg Config) *Server {
 		conns:     make(map[*Conn]struct{}),
 		stop:      make(chan struct{}),
 		stopped:   make(chan struct{}),
+		backlog:   backlog{limit: int64(cfg.MaxBacklog)},
 	}
 	s.handlers.table.Store(new(handlerTable))
 	s.workers.init(cfg.WorkerQueue)

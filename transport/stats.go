@@ -9,6 +9,7 @@ import (
 type Stats struct {
 	Conns    int64 // open connections
 	InFlight int64 // requests whose answer is not yet written
+	Backlog  int64 // bytes queued to be written, with what they cost in memory
 
 	Accepted  uint64 // connections
 	Requests  uint64 // dispatched, one-way included
@@ -36,6 +37,7 @@ type counters struct {
 // Stats returns a snapshot. A connection's reader publishes its counts once per burst.
 func (s *Server) Stats() Stats {
 	st := Stats{
+		Backlog:          s.backlog.bytes.Load(),
 		Accepted:         s.stats.accepted.Load(),
 		Requests:         s.stats.requests.Load(),
 		Responses:        s.stats.responses.Load(),

@@ -137,6 +137,58 @@ func TestFastAskerIsHeldBack(t *testing.T) {
 	}
 }
 
+// TestManyPeersThatDoNotRead: together they are held back at the server's limit, what small views cost included; peers that
+// read are served meanwhile, and all is accounted for in the end.
+func TestManyPeersThatDoNotRead(t *testing.T) {
+	const peers, each, limit = 20, 2000, 4 << 20
+	body := make([]byte, 100)
+	bufs := make([][]byte, 30)
+	for i := range bufs {
+		bufs[i] = body
+	}
+	var most atomic.Int64
+	s, addr := startServer(t, Config{MaxBacklog: limit}, func(s *Server) {
+		s.HandleInline(700, func(r Responder, _ *remoting.Command) {
+			r.ReplyViews(&remoting.Command{}, bufs, nil)
+			if n := s.Stats().Backlog; n > most.Load() {
+				most.Store(n)
+			}
+		})
+		s.HandleInline(codeEcho, func(r Responder, _ *remoting.Command) { r.Reply(&remoting.Command{}) })
+	})
+	var burst []byte
+	for i := range int32(each) {
+		burst = remoting.AppendFrame(burst, &remoting.Command{Code: 700, Opaque: i})
+	}
+	silent := make([]*peer, peers)
+	for i := range silent {
+		silent[i] = dialPeer(t, addr)
+		silent[i].write(burst)
+	}
+	eventually(t, "full", func() bool { return s.Stats().Backlog > limit })
+	other := dialPeer(t, addr)
+	for i := range int32(100) {
+		other.send(&remoting.Command{Code: codeEcho, Opaque: i})
+		other.mustReceive()
+	}
+	const answer = 30*(100+viewCost) + answerCost + 200
+	if got, allowed := most.Load(), int64(limit+(peers+1)*(fairBacklog+answer)); got > allowed {
+		t.Errorf("%d bytes queued, at most %d expected", got, allowed)
+	}
+	for _, p := range silent[1:] {
+		p.Close()
+	}
+	for i := range int32(each) { // the one that begins to read gets all of its answers
+		if resp := silent[0].mustReceive(); resp.Opaque != i || len(resp.Body) != 30*100 {
+			t.Fatalf("answer %d has opaque %d and %d bytes", i, resp.Opaque, len(resp.Body))
+		}
+	}
+	eventually(t, "nothing queued", func() bool { return s.Stats().Backlog == 0 })
+	if st := s.Stats(); st.SlowConnsDropped != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
 // TestViewsOfDeadConnectionsAreReleased: connections are reset while answers are made,
 // queued and written.
 func TestViewsOfDeadConnectionsAreReleased(t *testing.T) {

@@ -125,7 +125,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		return nil, err
 	}
 	g.stream, err = raftstream.Open(raftstream.Config{Bind: cfg.RaftAddress, Advertise: cfg.RaftAdvertise, Self: g.hello,
-		Expect: func(address string) string { return g.raft.NodeAt(address) }, Logger: d.Logger.Named("raftstream")})
+		Expect: func(address string) string { return g.raft.NodeAt(address) }, Logger: d.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("--raft-address %s: %w", cfg.RaftAddress, err)
 	}
@@ -183,7 +183,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	}
 	g.retention = retention.New(retention.Config{Store: g.store, Propose: g.propose, FileReservedTime: cfg.FileReservedTime, DeleteWhen: hours,
 		MaxUsedRatio: cfg.DiskMaxUsedSpaceRatio, CleanForciblyRatio: cfg.DiskSpaceCleanForciblyRatio, CleanForcibly: cfg.CleanFileForciblyEnable, Spare: g.spare, Logger: d.Logger})
-	g.server = transport.NewServer(transport.Config{Logger: d.Logger.Named("transport")})
+	g.server = transport.NewServer(transport.Config{Logger: d.Logger})
 	g.broker.Register(g.server)
 	return g, nil
 }

@@ -230,6 +230,7 @@ func (n *node) metrics() []metrics.Metric {
 		counter("flush_total", "commit log flushes", func() float64 { return float64(g.store.Stats().FlushCount) }),
 		gauge("flush_last_seconds", "duration of the last flush", func() float64 { return g.store.Stats().LastFlush.Seconds() }),
 		gauge("client_connections", "open client connections", func() float64 { return float64(g.server.Stats().Conns) }),
+		gauge("client_backlog_bytes", "answers that wait to be written to clients, with what they take in memory", func() float64 { return float64(g.server.Stats().Backlog) }),
 		counter("client_requests_total", "requests from clients", func() float64 { return float64(g.server.Stats().Requests) }),
 		counter("client_bad_frames_total", "connections closed for a malformed frame", func() float64 { return float64(g.server.Stats().BadFrames) }),
 	}
