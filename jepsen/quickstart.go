@@ -135,14 +135,26 @@ func quickPortFree(base int) error {
 	n := cluster.NewLoopbackAt(base, 3)
 	for i := 1; i <= 3; i++ {
 		for _, addr := range n.Addresses(i).All() {
-			l, err := net.Listen("tcp", addr)
-			if err != nil {
+			if err := portFree(addr); err != nil {
 				return fmt.Errorf("port in use: %w; choose others with --port", err)
 			}
-			l.Close()
 		}
 	}
 	return nil
+}
+
+// portFree tries for a moment: between fork and exec of any command that this program runs, the child still has a
+// listener that was closed here meanwhile.
+func portFree(addr string) error {
+	for deadline := time.Now().Add(200 * time.Millisecond); ; time.Sleep(5 * time.Millisecond) {
+		l, err := net.Listen("tcp", addr)
+		if err == nil {
+			return l.Close()
+		}
+		if time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 func (q *quick) start(ctx context.Context) error {
