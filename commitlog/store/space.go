@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,6 +59,8 @@ type spaceWatch struct {
 	// ahead: the next segment could not be made for want of space. Set and cleared by the pre-allocation.
 	mu    sync.Mutex
 	ahead bool
+
+	tight atomic.Bool // little is left: look often
 }
 
 // prepared is told by the log's pre-allocation how it went. What it could not make the writer will soon need: no more
@@ -93,23 +96,27 @@ func (s *Store) diskFull(full bool, why string) {
 	s.logger.Info("disk has space again", "commit-log-ratio", space.CommitLog.Ratio(), "usable-bytes", space.CommitLog.Usable)
 }
 
+// tightInterval is how often the disk is looked at while little is left of it: a second is long enough to fill it.
+const tightInterval = 50 * time.Millisecond
+
 // spaceLoop ends with the store.
 func (s *Store) spaceLoop() {
-	tick := time.NewTicker(s.cfg.SpaceInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			s.checkSpace()
-		case <-s.stop:
-			return
-		}
+	for s.pause(s.spaceInterval()) {
+		s.checkSpace()
 	}
+}
+
+func (s *Store) spaceInterval() time.Duration {
+	if s.space.tight.Load() {
+		return min(tightInterval, s.cfg.SpaceInterval)
+	}
+	return s.cfg.SpaceInterval
 }
 
 // checkSpace sets and clears the disk-full flag, and puts the reserve by or gives it up.
 func (s *Store) checkSpace() {
 	space := s.Space()
+	s.space.tight.Store(space.CommitLog.Total > 0 && space.CommitLog.Usable < 8*s.cfg.MinFreeBytes)
 	usable := space.CommitLog.Usable
 	known := space.CommitLog.Total > 0
 	if known && usable < s.cfg.MinFreeBytes/2 && s.reserve.release() {

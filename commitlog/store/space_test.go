@@ -242,6 +242,24 @@ func TestDiskFullFlag(t *testing.T) {
 	}
 }
 
+// TestSpaceInterval: a disk of which little is left is looked at more often.
+func TestSpaceInterval(t *testing.T) {
+	disk := &fakeDisk{}
+	cfg := testConfig(t, t.TempDir())
+	cfg.FS, cfg.Disk, cfg.SpaceInterval, cfg.MinFreeBytes = lazyFS{}, disk.stat, time.Hour, 64<<20
+	s := open(t, cfg)
+	for _, c := range []struct {
+		used int64
+		want time.Duration
+	}{{400, time.Hour}, {600, tightInterval}, {480, time.Hour}} { // eight times 64 MiB are 512
+		disk.set(c.used)
+		s.checkSpace()
+		if got := s.spaceInterval(); got != c.want {
+			t.Errorf("%d MiB used: looks each %v", c.used, got)
+		}
+	}
+}
+
 // TestF27DispatchWaitsForSpace: consume queues that find no space wait, the store lives, messages are refused meanwhile, and all is
 // there when space returns; a restart in between does no harm.
 func TestF27DispatchWaitsForSpace(t *testing.T) {
