@@ -29,6 +29,9 @@ type Config struct {
 	MaxBacklog        int           // bytes queued on all connections above which only those that read are read from (256 MiB)
 	Version           int32         // version in response headers (401)
 	Logger            hclog.Logger  // (none)
+	// OnFault is called when the kernel could not read a view that was to be sent: the device under the mapping failed, or the file
+	// was cut (F37). On the connection's writer; it must return soon.
+	OnFault func(error)
 }
 
 func (cfg *Config) ensureDefaults() {

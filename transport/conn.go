@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"raftmq/transport/remoting"
@@ -344,6 +345,9 @@ func (c *Conn) write(b *batch, v *vectors) {
 	c.active.Add(uint64(n))
 	c.server.stats.bytesWritten.Add(uint64(n))
 	if err != nil {
+		if fault := c.server.cfg.OnFault; fault != nil && errors.Is(err, syscall.EFAULT) {
+			fault(err)
+		}
 		c.kill(err)
 		return
 	}

@@ -183,7 +183,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	}
 	g.retention = retention.New(retention.Config{Store: g.store, Propose: g.propose, FileReservedTime: cfg.FileReservedTime, DeleteWhen: hours,
 		MaxUsedRatio: cfg.DiskMaxUsedSpaceRatio, CleanForciblyRatio: cfg.DiskSpaceCleanForciblyRatio, CleanForcibly: cfg.CleanFileForciblyEnable, Spare: g.spare, Logger: d.Logger})
-	g.server = transport.NewServer(transport.Config{Logger: d.Logger})
+	g.server = transport.NewServer(transport.Config{Logger: d.Logger, OnFault: g.store.Fault})
 	g.broker.Register(g.server)
 	return g, nil
 }

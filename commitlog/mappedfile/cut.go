@@ -79,21 +79,18 @@ func (q *Queue) Truncate(off int64) error {
 	return nil
 }
 
-// dropPrepared removes the files made ahead, the last first, before the files that they follow go. makeMu is held.
-func (q *Queue) dropPrepared() error {
-	for {
-		ahead := q.ahead()
-		n := len(ahead)
-		if n == 0 {
-			return nil
-		}
-		rest := ahead[: n-1 : n-1]
-		q.prepared.Store(&rest)
-		ahead[n-1].release()
-		if err := q.fs.Remove(ahead[n-1].path); err != nil {
-			return err
+// dropPrepared removes the files made ahead, the last first, before the files that they follow go. makeMu is held. All are
+// unmapped, also when one can't be removed.
+func (q *Queue) dropPrepared() (err error) {
+	ahead := q.ahead()
+	q.prepared.Store(nil)
+	for i := len(ahead) - 1; i >= 0; i-- {
+		ahead[i].release()
+		if err == nil { // or it would leave a gap
+			err = q.fs.Remove(ahead[i].path)
 		}
 	}
+	return err
 }
 
 func (q *Queue) setFiles(files []*File) {

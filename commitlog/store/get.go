@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"syscall"
 
 	"raftmq/commitlog/consumequeue"
 	"raftmq/commitlog/mappedfile"
@@ -236,6 +237,7 @@ func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue
 	if !u.IsRecord() || end > len(h.Bytes) || !names(u, h.Bytes[at:], q.ID(), n) {
 		return &unitError{u, fmt.Sprintf("%s/%d unit %d says physical offset %d, size %d", q.Topic(), q.ID(), n, u.PhyOffset, u.Size)}
 	}
+	touch(h.Bytes[at:end])
 	if at == r.bufferEnd {
 		r.Buffers[len(r.Buffers)-1] = h.Bytes[r.bufferAt:end:end]
 	} else {
@@ -261,8 +263,8 @@ func names(u consumequeue.Unit, b []byte, queueID int32, n int64) bool {
 		v.PhyOffset() == u.PhyOffset && v.QueueOffset() == n && v.QueueID() == queueID
 }
 
-// readFailed sorts out why a queue could not be read. Damage and a failing disk stop the node;
-// anything else (descriptors, memory) is told, and the reader comes again.
+// readFailed sorts out why a queue could not be read. Damage and a failing disk stop the node; a
+// want of descriptors or memory is told, and the reader comes again.
 func (s *Store) readFailed(err error) {
 	switch {
 	case errors.Is(err, mappedfile.ErrClosed), errors.Is(err, consumequeue.ErrClosed), errors.Is(err, consumequeue.ErrRange),
@@ -278,9 +280,12 @@ func (s *Store) readFailed(err error) {
 		}
 		err = fmt.Errorf("%w; the queues are built again from the log at the next start", err)
 		s.fatal(errors.Join(err, s.suspendPoints()))
-	case errors.Is(err, mappedfile.ErrFault):
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
+		// It can be mapped when others are unmapped.
+		if ok, unsaid := s.slow.Allow(s.cfg.Now()); ok {
+			s.logger.Warn("could not read for want of descriptors or memory", "error", err, "unsaid", unsaid)
+		}
+	default: // a fault, EIO, a file that is not there any more
 		s.fatal(fmt.Errorf("store: read: %w", err))
-	default:
-		s.logger.Warn("could not read a queue", "error", err)
 	}
 }

@@ -100,6 +100,9 @@ func (s *Store) storeTime(u consumequeue.Unit) (t int64, err error) {
 // rollback type have no unit; this broker writes none, RocketMQ's transactions neither.)
 func (s *Store) RecordAt(phyOffset int64) (rec []byte, release func(), err error) {
 	v, n, err := s.recordAt(phyOffset)
+	if errors.Is(err, mappedfile.ErrFault) {
+		s.readFailed(err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -116,21 +119,33 @@ func (s *Store) recordAt(phyOffset int64) (v mappedfile.View, n int, err error) 
 	if err != nil {
 		return v, 0, err
 	}
-	n, err = record.Check(v.Bytes, false)
-	if err == nil {
-		err = s.begins(record.View(v.Bytes[:n]), phyOffset)
-	}
-	if err != nil {
-		v.Release()
+	found := false
+	defer func() {
+		if !found { // or a fault, which CatchFault takes after this
+			v.Release()
+		}
+	}()
+	if n, err = record.Check(v.Bytes, false); err != nil {
 		return v, 0, fmt.Errorf("%w: physical offset %d: %w", ErrNotFound, phyOffset, err)
 	}
+	switch err = s.begins(record.View(v.Bytes[:n]), phyOffset); {
+	case errors.Is(err, errNoRecord), errors.Is(err, consumequeue.ErrRange):
+		return v, 0, fmt.Errorf("%w: physical offset %d: %w", ErrNotFound, phyOffset, err)
+	case err != nil:
+		return v, 0, fmt.Errorf("store: physical offset %d: %w", phyOffset, err) // it could not be looked up (Never-Guess)
+	}
+	touch(v.Bytes[:n])
+	found = true
 	return v, n, nil
 }
+
+// errNoRecord: bytes that look like a record are none.
+var errNoRecord = errors.New("no record begins here")
 
 // begins checks that the bytes at phyOffset, which look like a record, are one.
 func (s *Store) begins(v record.View, phyOffset int64) error {
 	if got := v.PhyOffset(); got != phyOffset {
-		return fmt.Errorf("what is there names physical offset %d", got)
+		return fmt.Errorf("%w: what is there names physical offset %d", errNoRecord, got)
 	}
 	if !record.AssignsQueueOffset(v.SysFlag()) {
 		return nil
@@ -140,14 +155,14 @@ func (s *Store) begins(v record.View, phyOffset int64) error {
 	}
 	q := s.queues.Queue(v.Topic(), v.QueueID())
 	if q == nil {
-		return fmt.Errorf("there is no queue %s/%d", v.Topic(), v.QueueID())
+		return fmt.Errorf("%w: there is no queue %s/%d", errNoRecord, v.Topic(), v.QueueID())
 	}
 	u, err := q.At(v.QueueOffset())
 	if err != nil {
 		return err
 	}
 	if u.PhyOffset != phyOffset || int(u.Size) != v.Size() {
-		return fmt.Errorf("queue %s/%d has another record at %d", v.Topic(), v.QueueID(), v.QueueOffset())
+		return fmt.Errorf("%w: queue %s/%d has another record at %d", errNoRecord, v.Topic(), v.QueueID(), v.QueueOffset())
 	}
 	return nil
 }
@@ -168,7 +183,7 @@ func (s *Store) follows(from, to int64) error {
 		from += int64(n)
 	}
 	if from > to {
-		return fmt.Errorf("it is inside the record that ends at %d", from)
+		return fmt.Errorf("%w: it is inside the record that ends at %d", errNoRecord, from)
 	}
 	return nil
 }
