@@ -71,6 +71,10 @@ func (q *Queue) flushRange(off, end int64) error {
 func (q *Queue) nameFiles(files []*File) error {
 	q.nameMu.Lock()
 	defer q.nameMu.Unlock()
+	// Who failed while we waited has taken the mark of the dirty folder with it (F33, F35).
+	if err := q.writable(); err != nil {
+		return err
+	}
 	for _, f := range files {
 		if f.named.Load() {
 			continue
