@@ -216,7 +216,8 @@ func (n *node) bootstrap() {
 			for _, m := range membership.BootstrapSet(self, n.members.Members(), n.cfg.BootstrapExpect) {
 				servers = append(servers, raftnode.Server{ID: m.NodeID, Incarnation: m.Incarnation, RaftAddr: m.RaftAddr, Voter: true})
 			}
-			if err := n.group.raft.Bootstrap(servers); err != nil {
+			// A leader may have found this node between the decision and now: then there is nothing to form.
+			if err := n.group.raft.Bootstrap(servers); err != nil && n.group.raft.Indexes().Last == 0 {
 				n.die(err)
 			}
 			return
