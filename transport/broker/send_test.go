@@ -163,8 +163,8 @@ func batchBody(bodies ...string) (out []byte) {
 	return out
 }
 
-// TestSizes is F71: exact limits, the right text, nothing else harmed.
-func TestSizes(t *testing.T) {
+// TestF71Sizes is F71: exact limits, the right text, nothing else harmed.
+func TestF71Sizes(t *testing.T) {
 	const limit = 100_000
 	n := newNode(t, func(o *nodeOptions) { o.config = func(c *Config) { c.MaxMessageSize = limit } })
 	n.putTopic("T", 1)
