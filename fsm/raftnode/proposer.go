@@ -35,6 +35,7 @@ type Stats struct {
 type proposer struct {
 	cfg  Config
 	raft *raft.Raft
+	head int // bytes of an entry's head, which are no command's
 
 	mu struct {
 		sync.Mutex
@@ -65,7 +66,7 @@ type flight struct {
 }
 
 func newProposer(cfg Config, r *raft.Raft) *proposer {
-	p := &proposer{cfg: cfg, raft: r, wake: make(chan struct{}, 1), slots: make(chan struct{}, cfg.InFlightEntries),
+	p := &proposer{cfg: cfg, raft: r, head: len(cfg.EntryHead(nil)), wake: make(chan struct{}, 1), slots: make(chan struct{}, cfg.InFlightEntries),
 		inFlight: make(chan flight, cfg.InFlightEntries), stop: make(chan struct{})}
 	p.mu.accepting = ErrNotLeader
 	p.wg.Add(2)
@@ -223,9 +224,8 @@ func await(f raft.Future, stop <-chan struct{}) error {
 const unansweredAfter = time.Second
 
 func (p *proposer) finish(b *batch, result any, err error) {
-	head := len(p.cfg.EntryHead(nil))
 	p.mu.Lock()
-	p.mu.bytes -= int64(len(b.buf) - head)
+	p.mu.bytes -= int64(len(b.buf) - p.head)
 	p.mu.Unlock()
 	for i, pr := range b.proposals {
 		pr.Done(result, i, err)
