@@ -96,12 +96,14 @@ type view struct {
 	receives []*history.Op
 	logs     map[string]map[queue][]copyOf // node → queue → copies by offset
 	ends     map[string]map[queue]bool     // node → queues read to their end
+	broken   map[string]map[queue]string   // node → what ended the reading of a queue before its end
 }
 
 func newView(run *Run) *view {
-	v := &view{run: run, sends: map[string]*history.Op{}, logs: map[string]map[queue][]copyOf{}, ends: map[string]map[queue]bool{}}
+	v := &view{run: run, sends: map[string]*history.Op{}, logs: map[string]map[queue][]copyOf{}, ends: map[string]map[queue]bool{},
+		broken: map[string]map[queue]string{}}
 	for _, n := range run.Nodes {
-		v.logs[n], v.ends[n] = map[queue][]copyOf{}, map[queue]bool{}
+		v.logs[n], v.ends[n], v.broken[n] = map[queue][]copyOf{}, map[queue]bool{}, map[queue]string{}
 	}
 	for i := range run.Ops {
 		v.add(&run.Ops[i])
@@ -131,8 +133,12 @@ func (v *view) add(op *history.Op) {
 		}
 		v.logs[op.Node][q] = append(v.logs[op.Node][q], copyOf{op.Offset, op.Value, op.UniqKey})
 	case history.Drained:
-		if op.Outcome == history.OK && v.ends[op.Node] != nil {
+		switch {
+		case v.ends[op.Node] == nil:
+		case op.Outcome == history.OK:
 			v.ends[op.Node][q] = true
+		default:
+			v.broken[op.Node][q] = op.Error
 		}
 	}
 }

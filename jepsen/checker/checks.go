@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"cmp"
 	"fmt"
 
 	"raftmq/jepsen/history"
@@ -17,7 +18,7 @@ func drained(v *view) Result {
 	for _, node := range v.run.Nodes {
 		for _, q := range queues {
 			if !v.ends[node][q] {
-				r.problem("%s: %v was not read to its end", node, q)
+				r.problem("%s: %v was not read to its end: %s", node, q, cmp.Or(v.broken[node][q], "nobody tried"))
 			}
 		}
 	}

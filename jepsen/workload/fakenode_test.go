@@ -29,6 +29,8 @@ type fakeNode struct {
 	refuse []int32
 	// swallow stores the send and never answers.
 	swallow int
+	// behind answers so many pulls with "ask again".
+	behind  int
 	corrupt func(rec []byte)
 }
 
@@ -103,6 +105,10 @@ func (f *fakeNode) pull(r transport.Responder, cmd *remoting.Command) {
 	records := f.queues[q]
 	resp := &remoting.Command{Code: remoting.ResponsePullNotFound}
 	next := offset
+	if f.behind > 0 {
+		f.behind--
+		resp.Code, records = remoting.ResponsePullRetryImmediately, nil
+	}
 	for ; next < len(records) && next < offset+3; next++ {
 		rec := append([]byte(nil), records[next]...)
 		if f.corrupt != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"strconv"
+	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 
@@ -93,10 +94,14 @@ func decode(body []byte, topic string, queue int32) ([]Delivery, error) {
 	return out, nil
 }
 
+// readQueueStall is how long a node may answer "ask again" without any progress. A node that has just come back
+// answers so while its dispatch catches up with its log.
+const readQueueStall = 10 * time.Second
+
 // ReadQueue reads a queue of one node from its first offset to its end.
 func ReadQueue(ctx context.Context, c *client.Client, group, topic string, queue int32, deliver func(Delivery)) (n int, err error) {
 	offset := int64(0)
-	for {
+	for stalled := time.Now(); ; {
 		p, err := pull(ctx, c, group, topic, queue, offset, false)
 		if err != nil {
 			return n, err
@@ -112,7 +117,11 @@ func ReadQueue(ctx context.Context, c *client.Client, group, topic string, queue
 		case p.code == remoting.ResponsePullNotFound && p.next >= p.max:
 			return n, nil
 		case p.next > offset:
-			offset = p.next
+			offset, stalled = p.next, time.Now()
+		case p.code == remoting.ResponsePullRetryImmediately && time.Since(stalled) < readQueueStall:
+			if !sleep(ctx, 20*time.Millisecond) {
+				return n, ctx.Err()
+			}
 		default:
 			return n, fmt.Errorf("workload: %s[%d]: no progress at %d: code %d, next %d, queue [%d,%d)", topic, queue, offset, p.code, p.next, p.min, p.max)
 		}

@@ -226,6 +226,12 @@ func TestReadQueueNoticesDamage(t *testing.T) {
 				t.Fatalf("undamaged: %v, %v", got, err)
 			}
 			f.mu.Lock()
+			f.behind = 3 // a node whose dispatch catches up is asked again
+			f.mu.Unlock()
+			if got, err := readAll(t, f); err != nil || len(got) != 4 {
+				t.Fatalf("after some time: %v, %v", got, err)
+			}
+			f.mu.Lock()
 			f.corrupt = corrupt
 			f.mu.Unlock()
 			if got, err := readAll(t, f); err == nil {

@@ -516,8 +516,22 @@ func TestOverlay(t *testing.T) {
 		t.Errorf("%d topic commands", got)
 	}
 	// A creation that was lost with its leadership is proposed again in the next.
+	n.raft.paused.Store(true)
 	n.raft.lose.Store(errPointer(raftnode.ErrLeadershipLost))
-	want(t, c.send("Lost", 0, "", []byte("x")), remoting.ResponseServiceNotAvailable)
+	answered := make(chan *remoting.Command, 1)
+	c.Go(request(remoting.RequestSendMessage, []byte("x"), sendFields("Lost", 0, "")...), func(resp *remoting.Command, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- resp
+	})
+	eventually(t, "creation and send are in one entry", func() bool {
+		n.raft.mu.Lock()
+		defer n.raft.mu.Unlock()
+		return len(n.raft.mu.proposals) == 2
+	})
+	n.raft.paused.Store(false)
+	want(t, <-answered, remoting.ResponseServiceNotAvailable)
 	n.raft.lead(2)
 	want(t, c.send("Lost", 0, "", []byte("x")), 0)
 	if _, ok := n.tables.Topic("Lost"); !ok {
