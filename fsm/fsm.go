@@ -242,6 +242,13 @@ func (f *FSM) applyTable(c command.Command) (refusal, err error) {
 		return decodeAnd(c, t.DeleteKV)
 	case command.KindTransactionCheck:
 		return decodeAnd(c, t.NoteChecks)
+	case command.KindLevel:
+		return decodeAnd(c, func(r command.Raise) error {
+			if r.Level > command.Newest {
+				return fatalError{command.TooNew(r.Level)}
+			}
+			return t.RaiseLevel(r)
+		})
 	}
 	return nil, fmt.Errorf("%w: kind %d", command.ErrUnknown, c.Kind)
 }

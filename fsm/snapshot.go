@@ -154,6 +154,9 @@ func (f *FSM) Restore(r io.ReadCloser) error {
 		return fmt.Errorf("fsm: restore snapshot at index %d: %w", h.Applied, err)
 	}
 	if err := f.cfg.Tables.Import(h.Tables); err != nil {
+		if errors.Is(err, command.ErrUnknown) {
+			f.die(err) // Raft would try again and again: only a newer raftmq helps
+		}
 		return err
 	}
 	if s, ok := f.cfg.Tables.Settings(); ok {

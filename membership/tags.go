@@ -18,17 +18,19 @@ const (
 	tagsVersion = 1
 	maxTags     = 512 // memberlist.MetaMaxSize
 
-	tagCluster     = 1
-	tagClusterID   = 2
-	tagGroup       = 3
-	tagClient      = 4
-	tagRaft        = 5
-	tagHTTP        = 6
-	tagVersion     = 7
-	tagExpect      = 8
-	tagFlags       = 9
-	tagTerm        = 10
-	tagIncarnation = 11
+	tagCluster      = 1
+	tagClusterID    = 2
+	tagGroup        = 3
+	tagClient       = 4
+	tagRaft         = 5
+	tagHTTP         = 6
+	tagVersion      = 7
+	tagExpect       = 8
+	tagFlags        = 9
+	tagTerm         = 10
+	tagIncarnation  = 11
+	tagLevel        = 12
+	tagClusterLevel = 13
 )
 
 // Bits of tagFlags.
@@ -57,6 +59,9 @@ func encodeTags(t Tags, leaving bool) ([]byte, error) {
 	if t.BootstrapExpect < 0 {
 		return nil, fmt.Errorf("membership: bootstrap-expect is %d", t.BootstrapExpect)
 	}
+	if t.Level < 0 || t.ClusterLevel < 0 {
+		return nil, fmt.Errorf("membership: feature levels are %d and %d", t.Level, t.ClusterLevel)
+	}
 	var flags uint64
 	if t.HasData {
 		flags |= flagHasData
@@ -67,6 +72,8 @@ func encodeTags(t Tags, leaving bool) ([]byte, error) {
 	b = appendNumber(b, tagExpect, uint64(t.BootstrapExpect))
 	b = appendNumber(b, tagFlags, flags)
 	b = appendNumber(b, tagTerm, t.LeaderTerm)
+	b = appendNumber(b, tagLevel, uint64(t.Level))
+	b = appendNumber(b, tagClusterLevel, uint64(t.ClusterLevel))
 	if len(b) > maxTags {
 		return nil, fmt.Errorf("membership: tags take %d bytes, %d are allowed: shorten names or addresses", len(b), maxTags)
 	}
@@ -118,7 +125,7 @@ func decodeTags(nodeID string, b []byte) (t Tags, leaving bool, err error) {
 			t.Version = string(v)
 		case tagIncarnation:
 			t.Incarnation = string(v)
-		case tagExpect, tagFlags, tagTerm:
+		case tagExpect, tagFlags, tagTerm, tagLevel, tagClusterLevel:
 			num, l := binary.Uvarint(v)
 			if l <= 0 || l != len(v) {
 				return Tags{}, false, fmt.Errorf("%w: field %d is no number", ErrBadTags, id)
@@ -133,6 +140,15 @@ func decodeTags(nodeID string, b []byte) (t Tags, leaving bool, err error) {
 				t.HasData, leaving = num&flagHasData != 0, num&flagLeaving != 0
 			case tagTerm:
 				t.LeaderTerm = num
+			case tagLevel, tagClusterLevel:
+				if num > 1<<20 {
+					return Tags{}, false, fmt.Errorf("%w: feature level %d", ErrBadTags, num)
+				}
+				if id == tagLevel {
+					t.Level = int(num)
+				} else {
+					t.ClusterLevel = int(num)
+				}
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // fullTags has every field set.
 var fullTags = Tags{NodeID: "n1", Incarnation: "i7", ClusterName: "C", ClusterID: "id", Group: "broker-a", ClientAddr: "127.0.0.1:9876", RaftAddr: "127.0.0.1:9877",
-	HTTPAddr: "[::1]:9879", Version: "0.1.0", BootstrapExpect: 3, HasData: true, LeaderTerm: 300}
+	HTTPAddr: "[::1]:9879", Version: "0.1.0", BootstrapExpect: 3, HasData: true, LeaderTerm: 300, Level: 2, ClusterLevel: 1}
 
 // TestTagsFormat holds version 1 still: nodes of different versions read each other.
 func TestTagsFormat(t *testing.T) {
@@ -20,7 +20,7 @@ func TestTagsFormat(t *testing.T) {
 		hex     string
 	}{
 		{"all", fullTags, true, "01" + "010143" + "02026964" + "030862726f6b65722d61" + "040e3132372e302e302e313a39383736" + "050e3132372e302e302e313a39383737" +
-			"060a5b3a3a315d3a39383739" + "0705302e312e30" + "0b026937" + "080103" + "090103" + "0a02ac02"},
+			"060a5b3a3a315d3a39383739" + "0705302e312e30" + "0b026937" + "080103" + "090103" + "0a02ac02" + "0c0102" + "0d0101"},
 		{"none", Tags{NodeID: "n1"}, false, "01"},
 		{"data", Tags{NodeID: "n1", HasData: true}, false, "01" + "090101"},
 	} {
@@ -50,6 +50,7 @@ func TestTagsDecodeErrors(t *testing.T) {
 		{"number unfinished", "01080180", "no number"},
 		{"number empty", "010800", "no number"},
 		{"expect beyond reason", "010805ffffffff0f", "bootstrap-expect"},
+		{"level beyond reason", "010c05ffffffff0f", "feature level"},
 	} {
 		b, _ := hex.DecodeString(tt.hex)
 		_, _, err := decodeTags("n1", b)
@@ -69,6 +70,7 @@ func TestTagsEncodeErrors(t *testing.T) {
 		"too long":   {ClusterName: strings.Repeat("c", maxTags)},
 		"no text":    {Group: "\xff"},
 		"negative":   {BootstrapExpect: -1},
+		"no level":   {Level: -1},
 		"just above": {ClusterName: strings.Repeat("c", maxTags-3)},
 	} {
 		if _, err := encodeTags(tags, false); err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"raftmq/transport/client"
+	"raftmq/transport/remoting"
 )
 
 // consumeOptions are consume's flags.
@@ -71,9 +72,13 @@ func (o *consumeOptions) validate() error {
 	var errs []error
 	if o.topic == "" {
 		errs = append(errs, flagError{"topic", o.topic, "is required"})
+	} else if err := checkName(o.topic, remoting.MaxTopicLen); err != nil {
+		errs = append(errs, flagError{"topic", o.topic, err.Error()})
 	}
 	if o.group == "" {
 		errs = append(errs, flagError{"group", o.group, "is required"})
+	} else if err := checkName(o.group, remoting.MaxGroupLen); err != nil {
+		errs = append(errs, flagError{"group", o.group, err.Error()})
 	}
 	if o.from != fromFirst && o.from != fromLast {
 		errs = append(errs, flagError{"from", o.from, "allowed are first and last"})

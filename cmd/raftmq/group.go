@@ -63,6 +63,7 @@ type brokerGroup struct {
 	gossipAddr  func(nodeID string) string    // client address by gossip, for nodes that the tables don't know yet
 	onState     []func(raftnode.State)
 	onTables    []func()
+	firstLevel  func() command.Level
 	clusterOnce sync.Once
 }
 
@@ -76,6 +77,7 @@ type groupDeps struct {
 	OnMark     func(fsm.Mark)
 	GossipAddr func(nodeID string) string
 	PeerAddr   func(nodeID string) string // Raft address by gossip
+	FirstLevel func() command.Level       // the feature level of a new cluster
 	Logger     hclog.Logger
 }
 
@@ -84,7 +86,7 @@ type groupDeps struct {
 func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	cfg := d.Config
 	g := &brokerGroup{cfg: cfg, identity: d.Identity, logger: d.Logger, fatal: d.OnFatal, tables: metadata.New(), groups: group.NewRegistry(nil),
-		onState: d.OnState, onTables: d.OnTables, gossipAddr: d.GossipAddr}
+		onState: d.OnState, onTables: d.OnTables, gossipAddr: d.GossipAddr, firstLevel: d.FirstLevel}
 	var undo []func() error
 	defer func() {
 		if err != nil {
@@ -138,7 +140,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	}
 	g.raft, err = raftnode.Open(raftnode.Config{NodeID: cfg.NodeID, Incarnation: d.Identity.Incarnation, Dir: filepath.Join(cfg.DataDir, "raft"),
 		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), UnsafeSyncInterval: cfg.UnsafeRaftSyncInterval, FSM: g.fsm, Snapshots: snapshots, Transport: g.trans, PeerAddr: d.PeerAddr,
-		EntryHead: command.AppendEntryHead, Prepare: g.prepare,
+		EntryHead: command.AppendEntryHead, Prepare: g.prepare, Admit: func(encoded []byte) error { return command.Admit(encoded, g.tables.Level()) },
 		HeartbeatTimeout: cfg.RaftHeartbeatTimeout, ElectionTimeout: cfg.RaftElectionTimeout,
 		DiskStallTimeout: cfg.DiskStallTimeout, DiskBusy: g.flushing, OnFatal: d.OnFatal,
 		WALSegmentBytes: int(sizes.walSegment), InFlightBytes: sizes.inFlight,
@@ -270,7 +272,7 @@ func (g *brokerGroup) hasPeers() bool {
 	return err != nil || len(servers) > 1
 }
 
-// prepare runs on a new leader before it takes writes: the first leader of a cluster fixes its settings.
+// prepare runs on a new leader before it takes writes: the first leader of a cluster fixes its settings and its first feature level.
 func (g *brokerGroup) prepare(apply func([]byte) error) error {
 	if _, ok := g.tables.Settings(); ok {
 		return nil
@@ -284,6 +286,11 @@ func (g *brokerGroup) prepare(apply func([]byte) error) error {
 		DefaultTopicQueues: g.cfg.DefaultTopicQueues, MessageDelayLevel: g.cfg.MessageDelayLevel})
 	if err != nil {
 		return err
+	}
+	if level := g.firstLevel(); level > command.Oldest {
+		if b, err = command.AppendJSON(b, command.KindLevel, command.Raise{Level: level}); err != nil {
+			return err
+		}
 	}
 	return apply(b)
 }

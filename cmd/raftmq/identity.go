@@ -9,10 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"raftmq/fsm/command"
 )
 
-// identity is DIR/node.json: whose folder this is. It is written when the folder is new and changed once,
-// when the node first learns its cluster's id.
+// identity is DIR/node.json: whose folder this is. It is written when the folder is new and changed
+// when the node learns its cluster's id, and when the cluster's feature level is raised.
 type identity struct {
 	FormatVersion int    `json:"formatVersion"`
 	NodeID        string `json:"nodeId"`
@@ -21,11 +23,15 @@ type identity struct {
 	BrokerName    string `json:"brokerName"`
 	ClusterID     string `json:"clusterId,omitempty"`
 	SegmentSize   int64  `json:"mappedFileSizeCommitLog"`
+	// Level is the cluster's feature level as this node last knew it; absent in format 1, which raftmq without levels reads: command.Oldest.
+	Level command.Level `json:"level,omitempty"`
 }
 
 const (
 	identityFile   = "node.json"
-	folderFormat   = 1
+	plainFormat    = 1
+	levelFormat    = 2 // with Level
+	folderFormat   = levelFormat
 	incarnationLen = 4
 )
 
@@ -48,6 +54,9 @@ func openIdentity(cfg *Config) (*identity, error) {
 	}
 	if id.FormatVersion > folderFormat {
 		return nil, fmt.Errorf("%s has format version %d, this raftmq %s reads up to %d: start the newer raftmq that wrote it", path, id.FormatVersion, version, folderFormat)
+	}
+	if id.Level > command.Newest {
+		return nil, fmt.Errorf("%s: %w", path, command.TooNew(id.Level))
 	}
 	for _, f := range []struct{ flag, folder, configured string }{
 		{"node-id", id.NodeID, cfg.NodeID},
@@ -75,12 +84,19 @@ func newIdentity(cfg *Config, path string) (*identity, error) {
 	if _, err := rand.Read(random); err != nil {
 		return nil, fmt.Errorf("make an incarnation: %w", err)
 	}
-	id := &identity{FormatVersion: folderFormat, NodeID: cfg.NodeID, Incarnation: hex.EncodeToString(random), ClusterName: cfg.ClusterName,
+	id := &identity{FormatVersion: plainFormat, NodeID: cfg.NodeID, Incarnation: hex.EncodeToString(random), ClusterName: cfg.ClusterName,
 		BrokerName: cfg.BrokerName, SegmentSize: cfg.MappedFileSizeCommitLog}
 	if err := id.save(cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("--data-dir %s: %w", cfg.DataDir, err)
 	}
 	return id, nil
+}
+
+// raise notes the cluster's feature level. From level 2 on, a raftmq that knows none refuses the folder with its own words.
+func (id *identity) raise(level command.Level) {
+	if level > max(id.Level, command.Oldest) {
+		id.Level, id.FormatVersion = level, levelFormat
+	}
 }
 
 // save replaces node.json durably.

@@ -27,7 +27,8 @@ type node struct {
 	cfg     Config
 	logger  hclog.Logger
 	started time.Time
-	id      *identity // not changed after start
+	id      *identity // as it was at start
+	folder  folderIdentity
 
 	group   *brokerGroup
 	members *membership.Membership
@@ -71,12 +72,13 @@ func (n *node) start() (err error) {
 	if n.id, err = openIdentity(cfg); err != nil {
 		return err
 	}
+	n.folder.open(n.id, cfg.DataDir)
 	clients, err := net.Listen("tcp", cfg.ClientAddress)
 	if err != nil {
 		return fmt.Errorf("--client-address %s: %w", cfg.ClientAddress, err)
 	}
 	n.group, err = openGroup(groupDeps{Config: cfg, Identity: n.id, OnFatal: n.die, Logger: n.logger,
-		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, GossipAddr: n.gossipAddr, PeerAddr: n.peerAddr})
+		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, GossipAddr: n.gossipAddr, PeerAddr: n.peerAddr, FirstLevel: n.firstLevel})
 	if err != nil {
 		_ = clients.Close()
 		return err
@@ -117,11 +119,13 @@ func (n *node) openGossip() (err error) {
 	n.members, err = membership.Open(membership.Config{BindAddr: cfg.GossipAddress, AdvertiseAddr: cfg.GossipAdvertise, Logger: n.logger,
 		Tags: membership.Tags{NodeID: cfg.NodeID, ClusterName: cfg.ClusterName, ClusterID: n.id.ClusterID, Group: cfg.BrokerName,
 			ClientAddr: cfg.ClientAdvertise, RaftAddr: cfg.RaftAdvertise, HTTPAddr: cfg.HTTPAdvertise, Version: version,
-			Incarnation: n.id.Incarnation, BootstrapExpect: cfg.BootstrapExpect, HasData: n.group.raft.HasState()}})
+			Incarnation: n.id.Incarnation, BootstrapExpect: cfg.BootstrapExpect, HasData: n.group.raft.HasState(),
+			Level: int(command.Newest), ClusterLevel: int(n.id.Level)}})
 	if err != nil {
 		return fmt.Errorf("--gossip-address %s: %w", cfg.GossipAddress, err)
 	}
 	n.members.OnChange(func() {
+		n.checkLevels()
 		select {
 		case n.changed <- struct{}{}:
 		default:
@@ -290,18 +294,17 @@ func (n *node) tablesChanged() {
 		return
 	}
 	n.group.clusterOnce.Do(func() { n.spawn(func() { n.joinedCluster(s) }) })
+	if n.folder.behind(n.group.tables.Level()) {
+		n.spawn(n.levelRaised)
+	}
 }
 
 // joinedCluster remembers the cluster's id in the folder and tells it to the others.
 func (n *node) joinedCluster(s command.Settings) {
 	n.group.warnIgnored(s)
-	if n.id.ClusterID == "" {
-		id := *n.id
-		id.ClusterID = s.ClusterID
-		if err := id.save(n.cfg.DataDir); err != nil {
-			n.die(fmt.Errorf("--data-dir %s: remember the cluster's id: %w", n.cfg.DataDir, err))
-			return
-		}
+	if err := n.folder.change(func(id *identity) { id.ClusterID = s.ClusterID }); err != nil {
+		n.die(fmt.Errorf("--data-dir %s: remember the cluster's id: %w", n.cfg.DataDir, err))
+		return
 	}
 	if n.ctx.Err() == nil {
 		if err := n.members.UpdateTags(func(t *membership.Tags) { t.ClusterID, t.HasData = s.ClusterID, true }); err != nil {
@@ -310,8 +313,11 @@ func (n *node) joinedCluster(s command.Settings) {
 	}
 }
 
-// barred reports whether an operator has removed this node while it was alive.
+// barred reports whether an operator has removed this node while it was alive, or its raftmq is too old for this cluster.
 func (n *node) barred(m membership.Member) bool {
+	if levelOf(m) < n.group.tables.Level() {
+		return true
+	}
 	_, ok := n.group.tables.KV(removedNamespace, barKey(m.NodeID, m.Incarnation))
 	return ok
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"raftmq/fsm/command"
 	"raftmq/fsm/raftnode"
 	"raftmq/membership"
 	"raftmq/transport"
@@ -47,7 +48,7 @@ func (n *node) status() remoting.NodeStatus {
 	state, idx, st := g.raft.State(), g.raft.Indexes(), g.store.Stats()
 	settings, _ := g.tables.Settings()
 	s := remoting.NodeStatus{NodeID: n.cfg.NodeID, Version: version, ClusterName: n.cfg.ClusterName, ClusterID: settings.ClusterID, Group: n.cfg.BrokerName,
-		UptimeSeconds: time.Since(n.started).Seconds(), Role: string(state.Role), Term: state.Term, LeaderID: state.LeaderID, Ready: state.Ready,
+		UptimeSeconds: time.Since(n.started).Seconds(), Level: int(command.Newest), ClusterLevel: int(g.tables.Level()), Role: string(state.Role), Term: state.Term, LeaderID: state.LeaderID, Ready: state.Ready,
 		AppliedIndex: g.fsm.Applied(), CommitIndex: idx.Commit, LastRaftIndex: idx.Last, SnapshotIndex: idx.Snapshot,
 		LogMin: st.MinOffset, LogMax: st.MaxOffset, FlushedTo: st.FlushedTo, DispatchedTo: st.DispatchedTo, Queues: st.Queues, Segments: st.Segments,
 		LogFileMin: st.FileMin, RunningFlags: g.store.Flags().String(), DiskRatio: g.store.Space().CommitLog.Ratio(),

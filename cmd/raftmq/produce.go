@@ -71,6 +71,9 @@ func (o *produceOptions) propertiesText() ([]byte, error) {
 	if o.topic == "" {
 		return nil, flagError{"topic", o.topic, "is required"}
 	}
+	if err := checkName(o.topic, remoting.MaxTopicLen); err != nil {
+		return nil, flagError{"topic", o.topic, err.Error()}
+	}
 	var text []byte
 	add := func(flag, name, value string) error {
 		if strings.ContainsAny(name+value, "\x01\x02") {

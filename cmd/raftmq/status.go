@@ -26,7 +26,7 @@ func newClusterCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newClusterStatusCommand(), newClusterPeersCommand(), newClusterLeaderCommand(),
-		newClusterTransferCommand(), newClusterRemoveCommand(), newClusterAddCommand(), newClusterSnapshotCommand(), newClusterVerifyCommand(), newClusterRecoverCommand())
+		newClusterTransferCommand(), newClusterRemoveCommand(), newClusterAddCommand(), newClusterSnapshotCommand(), newClusterVerifyCommand(), newClusterUpgradeCommand(), newClusterRecoverCommand())
 	return cmd
 }
 
@@ -407,7 +407,7 @@ func writeRemarks(out io.Writer, nodes []nodeAnswer) error {
 		view = firstAnswer(nodes)
 	}
 	if view != nil {
-		fmt.Fprintf(&b, "cluster %s (%s), broker group %s, version %s\n", view.ClusterName, orDash(view.ClusterID), view.Group, view.Version)
+		fmt.Fprintf(&b, "cluster %s (%s), broker group %s, version %s, feature level %d\n", view.ClusterName, orDash(view.ClusterID), view.Group, view.Version, max(view.ClusterLevel, 1))
 		fmt.Fprintf(&b, "durability: %s\n", view.Durability)
 	}
 	leader := leaderOf(nodes)

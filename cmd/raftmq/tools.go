@@ -60,6 +60,19 @@ func (f *toolFlags) addresses() ([]string, error) {
 	return list, nil
 }
 
+// checkName refuses a topic's or group's name that no broker takes.
+func checkName(name string, limit int) error {
+	for _, c := range []byte(name) {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("%|_-", c) >= 0) {
+			return errors.New("allowed are letters, digits and % | _ -")
+		}
+	}
+	if len(name) > limit {
+		return fmt.Errorf("allowed are %d characters, it has %d", limit, len(name))
+	}
+	return nil
+}
+
 // connect returns the cluster behind the name servers; nothing is contacted yet.
 func (f *toolFlags) connect() (*client.Cluster, error) {
 	addrs, err := f.addresses()

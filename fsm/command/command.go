@@ -43,6 +43,7 @@ const (
 	KindTransactionCheck Kind = 14 // TransactionCheck, JSON
 	KindLogTrim          Kind = 15 // LogTrim, JSON
 	KindMark             Kind = 16 // Mark, JSON
+	KindLevel            Kind = 20 // Raise, JSON
 )
 
 const (
@@ -134,14 +135,12 @@ func (r *Reader) Next() (c Command, ok bool, err error) {
 		return Command{}, false, fmt.Errorf("%w: command of %d bytes, %d left", ErrMalformed, n, len(r.rest)-commandHead)
 	}
 	c = Command{Kind: Kind(r.rest[0]), Version: r.rest[1], Payload: r.rest[commandHead : commandHead+int(n)]}
-	if c.Kind < KindAppend || c.Kind > maxKind || c.Version != 1 {
+	if need := c.Kind.level(c.Version); need == 0 || need > Newest {
 		return Command{}, false, fmt.Errorf("%w: kind %d version %d; upgrade this node to the raftmq version of its leader", ErrUnknown, c.Kind, c.Version)
 	}
 	r.rest = r.rest[commandHead+int(n):]
 	return c, true, nil
 }
-
-const maxKind = KindMark
 
 // Count returns the number of commands of an entry without checking their content.
 func Count(entry []byte) int {

@@ -40,6 +40,17 @@ func checkSettings(s command.Settings) error {
 	return err
 }
 
+// RaiseLevel raises the cluster's feature level. The same level again is accepted. That this raftmq can apply it is for the caller to check.
+func (t *Tables) RaiseLevel(r command.Raise) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if have := t.Level(); r.Level < have {
+		return fmt.Errorf("%w: it is %d, asked for was %d", ErrLevelLower, have, r.Level)
+	}
+	t.level.Store(int64(r.Level))
+	return nil
+}
+
 // PutNode stores a node's addresses; a new node gets the next number.
 func (t *Tables) PutNode(n command.NodePut) (Node, error) {
 	t.mu.Lock()

@@ -204,7 +204,7 @@ func (t *Tables) exportProgress(s *snapshot) {
 		}
 	}
 	if s.Delay != nil || s.Transactions != nil {
-		s.Version = snapshotVersion
+		s.Version = progressVersion
 	}
 }
 

@@ -10,10 +10,13 @@ import (
 	"raftmq/fsm/command"
 )
 
-// Versions of the JSON form: 2 has delay and transaction progress. A newer one is refused with a clear error.
+// Versions of the JSON form: 2 has delay and transaction progress, 3 a feature level. A newer one is refused with a clear error. Tables are
+// written in the oldest version that can hold them, so that a cluster of feature level 1 has none that a raftmq of that level could not read.
 const (
 	oldestVersion   = 1
-	snapshotVersion = 2
+	progressVersion = 2
+	levelVersion    = 3
+	snapshotVersion = 3
 )
 
 // snapshot is the exported form: sorted, so that equal tables give equal bytes (replica checksum).
@@ -31,6 +34,7 @@ type snapshot struct {
 	KV           map[string]map[string]string `json:"kv,omitempty"` // encoding/json sorts keys
 	Delay        []delayLevel                 `json:"delay,omitempty"`
 	Transactions *transactions                `json:"transactions,omitempty"`
+	Level        command.Level                `json:"level,omitempty"` // absent: command.Oldest
 }
 
 type floor struct {
@@ -51,6 +55,7 @@ func (t *Tables) Capture() func() ([]byte, error) {
 		topics: maps.Clone(t.topics), topicVersion: t.topicVersion, groups: maps.Clone(t.groups), groupVersion: t.groupVersion,
 		offsets: cloneNested(t.offsets), floors: cloneNested(t.floors), kv: cloneNested(t.kv),
 		delay: maps.Clone(t.delay), halves: t.halves.clone()}
+	c.level.Store(t.level.Load())
 	return c.encode
 }
 
@@ -86,6 +91,9 @@ func (t *Tables) encode() ([]byte, error) {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.QueueID, b.QueueID))
 	})
 	t.exportProgress(&s)
+	if l := t.Level(); l > command.Oldest {
+		s.Version, s.Level = max(s.Version, levelVersion), l
+	}
 	b, err := json.Marshal(&s)
 	if err != nil {
 		return nil, fmt.Errorf("metadata: export: %w", err)
@@ -101,6 +109,9 @@ func (t *Tables) Import(b []byte) error {
 	}
 	if s.Version < oldestVersion || s.Version > snapshotVersion {
 		return fmt.Errorf("metadata: import: snapshot version %d, this raftmq reads %d to %d: %w", s.Version, oldestVersion, snapshotVersion, command.ErrUnknown)
+	}
+	if s.Level > command.Newest {
+		return fmt.Errorf("metadata: import: %w", command.TooNew(s.Level))
 	}
 	delay, halves, err := s.progress()
 	if err != nil {
@@ -145,5 +156,6 @@ func (t *Tables) Import(b []byte) error {
 		t.kv[ns] = kv
 	}
 	t.delay, t.halves = delay, halves
+	t.level.Store(int64(max(s.Level, command.Oldest)))
 	return nil
 }

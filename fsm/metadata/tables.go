@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"raftmq/fsm/command"
 )
@@ -20,6 +21,7 @@ var (
 	ErrNoTopic       = errors.New("metadata: no such topic")
 	ErrNoGroup       = errors.New("metadata: no such subscription group")
 	ErrNoKey         = errors.New("metadata: no such key")
+	ErrLevelLower    = errors.New("metadata: a cluster's feature level is never lowered")
 )
 
 // DataVersion is RocketMQ's table version: a counter and the leader's clock at the last change.
@@ -60,6 +62,8 @@ type Tables struct {
 	kv           map[string]map[string]string
 	delay        map[int]int64 // by level, next offset of the schedule queue
 	halves       halves
+
+	level atomic.Int64 // written with mu held; read for each command that is proposed
 }
 
 // New returns empty tables.
@@ -79,7 +83,11 @@ func (t *Tables) resetLocked() {
 	t.kv = map[string]map[string]string{}
 	t.delay = map[int]int64{}
 	t.halves = halves{checks: map[int64]int{}}
+	t.level.Store(int64(command.Oldest))
 }
+
+// Level is the cluster's feature level: what nobody may exceed in what he proposes or writes for others to read.
+func (t *Tables) Level() command.Level { return command.Level(t.level.Load()) }
 
 // Settings returns the cluster settings; false before bootstrap has been applied.
 func (t *Tables) Settings() (command.Settings, bool) {

@@ -60,7 +60,7 @@ func TestExportImport(t *testing.T) {
 	if n, err := restored.PutNode(command.NodePut{ID: "n4"}); err != nil || n.Number != 4 {
 		t.Errorf("a node after a restore got number %d (%v), want 4", n.Number, err)
 	}
-	if err := restored.Import([]byte(`{"version":3}`)); !errors.Is(err, command.ErrUnknown) {
+	if err := restored.Import([]byte(`{"version":4}`)); !errors.Is(err, command.ErrUnknown) {
 		t.Errorf("newer version: %v", err)
 	}
 	if err := restored.Import(a[:len(a)-1]); err == nil {

@@ -60,6 +60,8 @@ type Config struct {
 	PeerAddr func(nodeID string) string
 	// EntryHead appends the head of a new entry (command.AppendEntryHead).
 	EntryHead func(dst []byte) []byte
+	// Admit refuses an encoded command that must not be proposed now. It is called under the proposer's lock: it must be quick. nil: all are.
+	Admit func(command []byte) error
 	// Prepare runs on a new leader after its barrier and before it takes writes; it may apply
 	// commands itself. An error makes the node give leadership up.
 	Prepare func(apply func(command []byte) error) error

@@ -103,6 +103,13 @@ func (p *proposer) propose(pr Proposal) error {
 		p.mu.Unlock()
 		return fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, size, p.cfg.MaxCommandBytes)
 	}
+	if p.cfg.Admit != nil {
+		if err := p.cfg.Admit(b.buf[start:]); err != nil {
+			b.buf = b.buf[:start]
+			p.mu.Unlock()
+			return err
+		}
+	}
 	b.proposals = append(b.proposals, pr)
 	p.mu.bytes += int64(size)
 	first := len(b.proposals) == 1 && len(p.mu.full) == 0

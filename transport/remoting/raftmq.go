@@ -13,6 +13,9 @@ type NodeStatus struct {
 	ClusterID     string  `json:"clusterId"`
 	Group         string  `json:"group"` // RocketMQ brokerName
 	UptimeSeconds float64 `json:"uptimeSeconds"`
+	// Level is the highest feature level that the node's raftmq can apply, ClusterLevel the cluster's (raftmq cluster upgrade raises it).
+	Level        int `json:"level,omitempty"`
+	ClusterLevel int `json:"clusterLevel,omitempty"`
 
 	Role     string `json:"role"` // leader, follower, candidate, stopped
 	Term     uint64 `json:"term"`
@@ -92,6 +95,8 @@ const (
 	RequestChecksum int32 = 9007
 	// RequestLeave makes the node that is asked leave its cluster for good and end; the answer comes when it is out.
 	RequestLeave int32 = 9008
+	// RequestUpgrade raises the cluster's feature level to what all members can apply; body UpgradeRequest, answer UpgradeAnswer. Leader.
+	RequestUpgrade int32 = 9030
 )
 
 // TransferRequest is the body of RequestTransferLeadership.
@@ -152,4 +157,23 @@ type ChecksumAnswer struct {
 	// Log is CRC-32C of the bytes [LogFrom, LogEnd) when it was asked for.
 	LogFrom int64  `json:"logFrom,omitempty"`
 	Log     string `json:"log,omitempty"`
+}
+
+// UpgradeRequest is the body of RequestUpgrade.
+type UpgradeRequest struct {
+	Check bool `json:"check,omitempty"` // only say what it would do
+}
+
+// UpgradeAnswer says what RequestUpgrade did or would do: nothing when To is From.
+type UpgradeAnswer struct {
+	From  int         `json:"from"`
+	To    int         `json:"to"`
+	Nodes []NodeLevel `json:"nodes"`
+}
+
+// NodeLevel is what one node's raftmq can apply.
+type NodeLevel struct {
+	NodeID  string `json:"nodeId"`
+	Version string `json:"version"`
+	Level   int    `json:"level"`
 }

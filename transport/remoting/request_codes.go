@@ -325,6 +325,8 @@ func RequestCodeName(code int32) string {
 		return "CHECKSUM"
 	case RequestLeave:
 		return "LEAVE"
+	case RequestUpgrade:
+		return "UPGRADE"
 	case RequestPopMessage:
 		return "POP_MESSAGE"
 	case RequestAckMessage:
