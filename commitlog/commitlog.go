@@ -84,6 +84,8 @@ type Config struct {
 	// MaxMapped bounds how many segments are mapped at a time; others are mapped again by who reads them (128; negative: all are
 	// mapped).
 	MaxMapped int
+	// Warm brings segments that were made ahead into memory and locks them there until the writer has left them (warmMapedFileEnable).
+	Warm bool
 	// Pool lends write buffers of SegmentSize (transientStorePoolEnable); nil: none. What is published is readable after
 	// CommitBuffers then. The owner closes it after the log.
 	Pool *mappedfile.Pool
@@ -105,7 +107,7 @@ type Config struct {
 	// NoSpace is called on the writer's goroutine when the disk has no room for what it must write: true when room
 	// was made, and the write is worth another attempt.
 	NoSpace func() bool
-	// Prepared tells how it went to make the next segment ahead, on the pre-allocation goroutine.
+	// Prepared tells how it went to make the next segments ahead, on the pre-allocation goroutine.
 	Prepared func(error)
 	Logger   hclog.Logger
 	FS       mappedfile.FS // (the operating system's)
@@ -221,10 +223,12 @@ type Log struct {
 		Point
 	}
 
-	wake   chan struct{}
-	stop   chan struct{}
-	joined sync.WaitGroup
-	closed atomic.Bool
+	preparing atomic.Int64 // Unix ns since when a segment is being made ahead, 0: none is
+	warmTold  bool         // of prepareLoop
+	wake      chan struct{}
+	stop      chan struct{}
+	joined    sync.WaitGroup
+	closed    atomic.Bool
 }
 
 // entryState is the entry between BeginEntry and EndEntry.

@@ -1,11 +1,6 @@
 package commitlog
 
-import (
-	"errors"
-	"time"
-
-	"raftmq/commitlog/mappedfile"
-)
+import "errors"
 
 // Flush makes what is published durable when at least leastPages pages wait (0: any), the log first
 // and then the journal that names its bytes, and returns how far both are durable. A failed flush poisons
@@ -35,44 +30,6 @@ func (l *Log) Flush(leastPages int) (int64, error) {
 // pages wait (0: any) or a segment is full, and returns the readable end. Without a pool there is nothing to do. A write that fails
 // poisons the log.
 func (l *Log) CommitBuffers(leastPages int) (int64, error) { return l.log.CommitBuffers(leastPages) }
-
-// prepareLoop makes files and reserves blocks ahead of the writer, so that Append finds them. Close
-// joins it.
-func (l *Log) prepareLoop() {
-	const pause = time.Second // after an error; the writer tries by itself meanwhile
-	var last string           // error told
-	for {
-		select {
-		case <-l.stop:
-			return
-		case <-l.wake:
-		}
-		err := errors.Join(l.log.Prepare(), l.journal.Prepare())
-		if l.cfg.Prepared != nil {
-			l.cfg.Prepared(err)
-		}
-		if err == nil {
-			last = ""
-			continue
-		}
-		if errors.Is(err, mappedfile.ErrPoisoned) || errors.Is(err, mappedfile.ErrClosed) {
-			return // the writer and the flusher report it
-		}
-		if text := err.Error(); text != last {
-			l.logger.Warn("could not make the next segment ahead, trying on", "error", err)
-			last = text
-		}
-		select {
-		case <-l.stop:
-			return
-		case <-time.After(pause):
-		}
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
-	}
-}
 
 // Close stops the pre-allocation goroutine, makes everything durable, stores the recovery point and
 // unmaps, each segment after its views are gone. A second call does nothing.

@@ -75,6 +75,16 @@ type Config struct {
 	// MaxMappedSegments is how many commit log segments are mapped at a time. Others are mapped again by who reads them, so that
 	// terabytes of log cost neither page tables nor descriptors. Local.
 	MaxMappedSegments int
+	// TransientStorePoolEnable, TransientStorePoolSize and CommitIntervalCommitLog, CommitCommitLogLeastPages,
+	// CommitCommitLogThoroughInterval are RocketMQ's: Apply fills one of so many buffers of a segment's size, and a commit thread
+	// carries it to the log. With ASYNC_FLUSH only. Local.
+	TransientStorePoolEnable        bool
+	TransientStorePoolSize          int
+	CommitIntervalCommitLog         time.Duration
+	CommitCommitLogLeastPages       int
+	CommitCommitLogThoroughInterval time.Duration
+	// WarmMappedFileEnable brings the next segments into memory and locks them there (warmMapedFileEnable). Local.
+	WarmMappedFileEnable bool
 	// MessageIndexEnable keeps the key index that queries by key and by unique key need. Local. Switched on
 	// later, it is built from the whole log while the node serves.
 	MessageIndexEnable bool
@@ -189,6 +199,12 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	sizeVar(fs, &c.MappedFileSizeConsumeQueue, "mapped-file-size-consume-queue", 6_000_000, "consume queue file `size`")
 	fs.BoolVar(&c.EnableConsumeQueueExt, "enable-consume-queue-ext", false, "consume queue extension files; not in this broker, so only false is allowed")
 	fs.IntVar(&c.MaxMappedSegments, "max-mapped-segments", 128, "commit log segments that are mapped at a time, `number`")
+	fs.BoolVar(&c.TransientStorePoolEnable, "transient-store-pool-enable", false, "write the commit log through a pool of buffers and a commit thread; with ASYNC_FLUSH")
+	fs.IntVar(&c.TransientStorePoolSize, "transient-store-pool-size", 5, "`number` of those buffers, each as long as a segment")
+	fs.DurationVar(&c.CommitIntervalCommitLog, "commit-interval-commit-log", 200*time.Millisecond, "commit thread's `duration` between two looks")
+	fs.IntVar(&c.CommitCommitLogLeastPages, "commit-commit-log-least-pages", 4, "`number` of 4 KiB pages that the commit thread waits for")
+	fs.DurationVar(&c.CommitCommitLogThoroughInterval, "commit-commit-log-thorough-interval", 200*time.Millisecond, "`duration` after which it commits less")
+	fs.BoolVar(&c.WarmMappedFileEnable, "warm-mapped-file-enable", false, "bring the next segments into memory and lock them there")
 	fs.BoolVar(&c.MessageIndexEnable, "message-index-enable", true, "keep the key index, for queries by key and unique key")
 	fs.IntVar(&c.MaxHashSlotNum, "max-hash-slot-num", 5_000_000, "`number` of hash slots of a key index file")
 	fs.IntVar(&c.MaxIndexNum, "max-index-num", 20_000_000, "`number` of entries of a key index file")

@@ -47,6 +47,8 @@ const (
 	segmentAlignment     = 4096
 	minQueueFileSize     = 2000
 	minMappedSegments    = 4
+	maxPoolSize          = 64
+	maxLeastPages        = 1 << 20
 	maxMappedSegments    = 30_000 // below vm.max_map_count, with the queues' files
 	maxHashSlots         = 100_000_000
 	maxIndexEntries      = 1_000_000_000 // 20 GB
@@ -227,6 +229,17 @@ func (c *Config) checkStore() (errs []error) {
 	errs = append(errs, checkSize("mapped-file-size-consume-queue", c.MappedFileSizeConsumeQueue, minQueueFileSize, maxQueueFileSize)...)
 	if c.EnableConsumeQueueExt {
 		errs = append(errs, flagError{"enable-consume-queue-ext", true, "allowed is false: the extension serves SQL92 filters, and this broker filters by tags; a folder that RocketMQ wrote with it is read by \"raftmq store\""})
+	}
+	if c.TransientStorePoolEnable && c.FlushDiskType == syncFlush {
+		errs = append(errs, flagError{"transient-store-pool-enable", true, "contradicts --flush-disk-type SYNC_FLUSH, as in RocketMQ: allowed is ASYNC_FLUSH"})
+	}
+	if c.TransientStorePoolSize < 1 || c.TransientStorePoolSize > maxPoolSize {
+		errs = append(errs, flagError{"transient-store-pool-size", c.TransientStorePoolSize, fmt.Sprintf("allowed are 1 to %d", maxPoolSize)})
+	}
+	errs = append(errs, checkDuration("commit-interval-commit-log", c.CommitIntervalCommitLog, time.Millisecond, time.Minute)...)
+	errs = append(errs, checkDuration("commit-commit-log-thorough-interval", c.CommitCommitLogThoroughInterval, time.Millisecond, time.Minute)...)
+	if c.CommitCommitLogLeastPages < 0 || c.CommitCommitLogLeastPages > maxLeastPages {
+		errs = append(errs, flagError{"commit-commit-log-least-pages", c.CommitCommitLogLeastPages, fmt.Sprintf("allowed are 0 to %d", maxLeastPages)})
 	}
 	if c.MaxMappedSegments < minMappedSegments || c.MaxMappedSegments > maxMappedSegments {
 		errs = append(errs, flagError{"max-mapped-segments", c.MaxMappedSegments, fmt.Sprintf("allowed are %d to %d", minMappedSegments, maxMappedSegments)})

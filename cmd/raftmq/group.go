@@ -113,6 +113,8 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	g.store, err = store.Open(store.Config{Dir: filepath.Join(cfg.DataDir, "store"), SegmentSize: cfg.MappedFileSizeCommitLog,
 		AllocateStep: sizes.allocateStep, ReserveBytes: sizes.reserve, MinFreeBytes: sizes.minFree, DiskWarningRatio: cfg.DiskSpaceWarningLevelRatio,
 		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MessageIndexEnable: cfg.MessageIndexEnable, MaxHashSlotNum: cfg.MaxHashSlotNum, MaxIndexNum: cfg.MaxIndexNum,
+		TransientStorePoolSize: cfg.poolSize(), CommitInterval: cfg.CommitIntervalCommitLog, CommitThoroughInterval: cfg.CommitCommitLogThoroughInterval,
+		CommitLeastPages: cfg.leastPages(), WarmMappedFile: cfg.WarmMappedFileEnable,
 		MaxMappedSegments: cfg.MaxMappedSegments, Snapshot: func() (store.Position, error) { return fsm.NewestPosition(files, staging) },
 		RaftLast: raftLast, BeforePoint: g.syncRaftLog,
 		MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Logger: d.Logger})
@@ -201,6 +203,22 @@ func (g *brokerGroup) flushing() (what string, since time.Time) {
 		since = since.Add(5 * g.cfg.DiskStallTimeout)
 	}
 	return "flush of the commit log", since
+}
+
+// poolSize is the number of write buffers, 0 without TransientStorePoolEnable.
+func (c *Config) poolSize() int {
+	if !c.TransientStorePoolEnable {
+		return 0
+	}
+	return c.TransientStorePoolSize
+}
+
+// leastPages is CommitCommitLogLeastPages for the store, whose 0 is its default.
+func (c *Config) leastPages() int {
+	if c.CommitCommitLogLeastPages == 0 {
+		return -1
+	}
+	return c.CommitCommitLogLeastPages
 }
 
 // unsafeLast is where the store must not be ahead of the Raft log, nil when that has all that was ever applied.
@@ -503,6 +521,11 @@ func (c *Config) properties() map[string]string {
 		"diskMaxUsedSpaceRatio": strconv.Itoa(c.DiskMaxUsedSpaceRatio), "cleanFileForciblyEnable": strconv.FormatBool(c.CleanFileForciblyEnable),
 		"diskSpaceWarningLevelRatio": strconv.Itoa(c.DiskSpaceWarningLevelRatio), "diskSpaceCleanForciblyRatio": strconv.Itoa(c.DiskSpaceCleanForciblyRatio),
 		"messageIndexEnable": strconv.FormatBool(c.MessageIndexEnable), "maxHashSlotNum": strconv.Itoa(c.MaxHashSlotNum), "maxIndexNum": strconv.Itoa(c.MaxIndexNum),
+		"transientStorePoolEnable": strconv.FormatBool(c.TransientStorePoolEnable), "transientStorePoolSize": strconv.Itoa(c.TransientStorePoolSize),
+		"commitIntervalCommitLog":         strconv.FormatInt(c.CommitIntervalCommitLog.Milliseconds(), 10),
+		"commitCommitLogLeastPages":       strconv.Itoa(c.CommitCommitLogLeastPages),
+		"commitCommitLogThoroughInterval": strconv.FormatInt(c.CommitCommitLogThoroughInterval.Milliseconds(), 10),
+		"warmMapedFileEnable":             strconv.FormatBool(c.WarmMappedFileEnable), "enableConsumeQueueExt": "false",
 		"flushDiskType": c.FlushDiskType, "maxMessageSize": strconv.FormatInt(c.MaxMessageSize, 10),
 		"autoCreateTopicEnable": strconv.FormatBool(c.AutoCreateTopic), "autoCreateSubscriptionGroup": strconv.FormatBool(c.AutoCreateGroup),
 		"defaultTopicQueueNums": strconv.Itoa(c.DefaultTopicQueues), "messageDelayLevel": c.MessageDelayLevel,

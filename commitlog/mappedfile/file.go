@@ -27,6 +27,10 @@ type File struct {
 	// buffer is lent by the pool while the writer is in this file. Its bytes up to the readable end are in the file.
 	buffer []byte
 
+	warmed atomic.Bool
+	locked atomic.Bool
+	left   atomic.Int64 // Unix ns when the writer went on to the next file
+
 	allocated atomic.Int64 // bytes from the start that have blocks; grows only, but for Truncate
 	named     atomic.Bool  // size and directory entry are durable
 	// hanged counts, for the queue, removed files whose space the last view still holds; nil before the removal.

@@ -1,6 +1,9 @@
 package mappedfile
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // stageSize is how much Append gathers before it writes by itself.
 const stageSize = 1 << 20
@@ -84,6 +87,9 @@ func (q *Queue) enter(need int64) (*File, error) {
 	}
 	if ok, err := f.acquire(); err != nil || !ok {
 		return nil, fmt.Errorf("enter %s: %w", f.path, errOrClosed(err))
+	}
+	if q.cur != nil {
+		q.cur.left.Store(time.Now().UnixNano())
 	}
 	q.leave()
 	q.cur = f

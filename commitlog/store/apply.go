@@ -79,14 +79,17 @@ func (s *Store) Append(topic []byte, queueID int32, records []byte, n int) (Appe
 // EndEntry writes the entry's journal record if it produced bytes. Readers see it after Publish.
 func (s *Store) EndEntry() error { return s.log.EndEntry() }
 
-// Publish makes all ended entries readable and wakes dispatch and flush. Once per Apply batch.
+// Publish makes all ended entries readable, or leaves that to the commit thread, and wakes who works on them. Once per Apply
+// batch.
 func (s *Store) Publish() {
 	s.log.Publish()
 	// After the log: an offset that is below a max offset is in the log.
 	s.tails.publish()
-	s.dispatcher.Load().Wake()
-	s.index.wake()
-	s.flush.wake()
+	if s.commit != nil {
+		s.commit.Wake() // it wakes the others
+	} else {
+		s.committed()
+	}
 	s.endBatch()
 }
 

@@ -37,6 +37,18 @@ type Config struct {
 	// MaxMappedSegments bounds how many segments are mapped at a time; others are mapped again by who reads them (128; negative:
 	// all are mapped).
 	MaxMappedSegments int
+	// AllocateTimeout is how long making the next segment ahead may take before no messages are taken, if little is left of the present
+	// one (5 s, as RocketMQ waits for a file).
+	AllocateTimeout time.Duration
+	// TransientStorePoolSize is how many write buffers of SegmentSize the log has (0: none, RocketMQ's transientStorePoolEnable with 5):
+	// Apply fills memory then, and a commit thread carries it to the segments. Readers and dispatch see what is
+	// committed. ASYNC_FLUSH only. CommitInterval (200 ms), CommitLeastPages (4) and CommitThoroughInterval (200 ms) are its
+	// commitIntervalCommitLog and the like.
+	TransientStorePoolSize                 int
+	CommitInterval, CommitThoroughInterval time.Duration
+	CommitLeastPages                       int // negative: 0
+	// WarmMappedFile brings segments that were made ahead into memory and locks them there (warmMapedFileEnable).
+	WarmMappedFile bool
 	// VerifyBytes is how much of the log below the recovery point Open verifies, in whole entries (64 MiB; negative: nothing).
 	VerifyBytes int64
 	// Snapshot returns the position of the newest snapshot whose log bytes are in this store, zero when there is none. Asked
@@ -110,6 +122,9 @@ func (c *Config) fillIn() {
 	if c.SyncFlushTimeout == 0 {
 		c.SyncFlushTimeout = 5 * time.Second
 	}
+	if c.AllocateTimeout == 0 {
+		c.AllocateTimeout = 5 * time.Second
+	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
@@ -157,6 +172,10 @@ func (c *Config) validate() error {
 		return fmt.Errorf("store: disk warning ratio %d: must be 1 to 100 percent", c.DiskWarningRatio)
 	case c.MinFreeBytes < 0 || c.ReserveBytes < 0:
 		return fmt.Errorf("store: least free %d, reserve %d bytes: must not be negative", c.MinFreeBytes, c.ReserveBytes)
+	case c.TransientStorePoolSize < 0:
+		return fmt.Errorf("store: transient store pool of %d: must not be negative", c.TransientStorePoolSize)
+	case c.TransientStorePoolSize > 0 && c.FlushMode == SyncFlush:
+		return errors.New("store: the transient store pool works with ASYNC_FLUSH only, as in RocketMQ")
 	case c.FlushMode > SyncFlush:
 		return fmt.Errorf("store: flush mode %d: 0 (async) or 1 (sync)", c.FlushMode)
 	}

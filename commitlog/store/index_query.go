@@ -69,6 +69,9 @@ func (s *Store) Query(ctx context.Context, q QueryRequest) (*QueryResult, error)
 	if err := s.alive(); err != nil {
 		return nil, err
 	}
+	if err := s.commitNow(); err != nil { // what waits in write buffers is published too
+		return nil, s.fatal(err)
+	}
 	if err := x.wait(ctx, s.log.MaxOffset()); err != nil {
 		return nil, err
 	}

@@ -49,6 +49,7 @@ func openOnce(cfg Config) (*Store, error) {
 		if s.log != nil {
 			s.log.Close()
 		}
+		s.closePool()
 		if s.points.file != nil {
 			s.points.file.Close()
 		}
@@ -67,11 +68,14 @@ func (s *Store) open() error {
 		s.logger.Info("the node was not stopped in order the last time", "process", pid)
 	}
 	s.reserve.adopt()
-	var err error
+	err := s.openPool()
+	if err != nil {
+		return err
+	}
 	s.log, err = commitlog.Open(commitlog.Config{
 		Dir: filepath.Join(s.cfg.Dir, commitLogDir), JournalDir: filepath.Join(s.cfg.Dir, journalDir),
 		QuarantineDir: filepath.Join(s.cfg.Dir, quarantineDir), Snapshot: s.cfg.Snapshot, Fetch: s.cfg.Fetch, RaftLast: s.cfg.RaftLast, BeforePoint: s.cfg.BeforePoint,
-		VerifyBytes: s.cfg.VerifyBytes,
+		VerifyBytes: s.cfg.VerifyBytes, Pool: s.pool, Warm: s.cfg.WarmMappedFile,
 		SegmentSize: s.cfg.SegmentSize, AllocateStep: s.cfg.AllocateStep, MaxMapped: s.cfg.MaxMappedSegments,
 		NoSpace: s.noSpace, Prepared: s.prepared, Logger: s.cfg.Logger, FS: s.cfg.FS,
 	})
@@ -101,6 +105,7 @@ func (s *Store) open() error {
 		return err
 	}
 	s.startFlush()
+	s.startCommit()
 	s.opened.Store(true)
 	s.checkSpace()
 	s.loops.Go(s.pointLoop)

@@ -97,6 +97,9 @@ func (s *Store) FlushAll() error {
 	if err := s.alive(); err != nil {
 		return err
 	}
+	if err := s.commitNow(); err != nil {
+		return s.fatal(err)
+	}
 	reached := make(chan error, 1)
 	s.dispatcher.Load().Wait(s.log.MaxOffset(), func(err error) { reached <- err })
 	if err := <-reached; err != nil {

@@ -99,6 +99,12 @@ func (s *Store) storeTime(u consumequeue.Unit) (t int64, err error) {
 // points to it, so that a body that imitates a record does not pass. (Records of prepared and
 // rollback type have no unit; this broker writes none, RocketMQ's transactions neither.)
 func (s *Store) RecordAt(phyOffset int64) (rec []byte, release func(), err error) {
+	if s.pool != nil && phyOffset >= s.log.MaxOffset() {
+		// It may be acknowledged and not yet committed: "not found" would be wrong.
+		if err := s.commitNow(); err != nil {
+			return nil, nil, s.fatal(err)
+		}
+	}
 	v, n, err := s.recordAt(phyOffset)
 	if errors.Is(err, mappedfile.ErrFault) {
 		s.readFailed(err)

@@ -87,10 +87,20 @@ func (s *Store) PutStatus() PutStatus {
 		}
 		return ServiceNotAvailable
 	}
+	if s.segmentLate() {
+		return CreateMappedFileFailed
+	}
 	if s.PageCacheBusy() {
 		return OSPageCacheBusy
 	}
 	return PutOK
+}
+
+// segmentLate tells that the next segment does not come, and that what may be in flight could need it: Apply would hang where a
+// message can still be refused.
+func (s *Store) segmentLate() bool {
+	const inFlight = 64 << 20 // what the proposer lets into flight
+	return s.log.Preparing() > s.cfg.AllocateTimeout && s.log.Room() < min(inFlight, s.cfg.SegmentSize/2)
 }
 
 // pageCacheGuard is the upper bound of RocketMQ's test: with the lock free its begin is 0, and the time since then huge.

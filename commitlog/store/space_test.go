@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 
+	"raftmq/commitlog"
 	"raftmq/commitlog/mappedfile"
 )
 
@@ -60,7 +61,7 @@ func TestRunningFlags(t *testing.T) {
 		{FlagDiskFull, true, false, "disk-full", ServiceNotAvailable},
 		{FlagDiskFull | FlagNotWriteable, true, false, "not-writeable disk-full", ServiceNotAvailable},
 	} {
-		s := &Store{cfg: Config{}}
+		s := &Store{cfg: Config{}, log: &commitlog.Log{}}
 		s.cfg.fillIn()
 		s.running.set(c.f, true)
 		if f := s.Flags(); f != c.f || f.Readable() != c.read || f.Writeable() != c.write || f.String() != c.text || s.PutStatus() != c.statusIfNotFull {

@@ -50,6 +50,10 @@ type Store struct {
 	dispatcher atomic.Pointer[dispatch.Dispatcher]
 	arrival    atomic.Pointer[func(topic []byte, queueID int32, next, tagsCode int64)]
 
+	// pool and commit are nil without a transient store pool.
+	pool   *mappedfile.Pool
+	commit *flush.Commit
+
 	points points
 	// checkpoint is RocketMQ's file; nil when the disk was full at the start. points.flushMu guards it.
 	checkpoint *flush.CheckpointFile
@@ -114,10 +118,14 @@ func (s *Store) Close() error {
 // then dispatch, which takes the rest of the log, then a last flush of it all.
 func (s *Store) close() error {
 	failed := s.failure.Load() != nil
+	var errs []error
+	if s.commit != nil { // what was published becomes readable, for those who build from it
+		errs = append(errs, s.commit.Close())
+		s.committed()
+	}
 	close(s.stop)
 	s.loops.Wait()
 	s.index.join()
-	var errs []error
 	errs = append(errs, s.flush.close())
 	if d := s.dispatcher.Load(); d != nil {
 		if err := d.Close(); !errors.Is(err, errStopping) { // the disk is full: the next Open goes on from the point
@@ -132,7 +140,7 @@ func (s *Store) close() error {
 	if failed {
 		errs = nil // told by OnFatal; what follows from it is no news
 	}
-	errs = append(errs, s.index.close(), s.queues.Close(), s.log.Close(), s.points.close(), s.closeCheckpoint())
+	errs = append(errs, s.index.close(), s.queues.Close(), s.log.Close(), s.closePool(), s.points.close(), s.closeCheckpoint())
 	if whole && errors.Join(errs...) == nil {
 		errs = append(errs, s.folder.markStopped())
 	}

@@ -38,6 +38,11 @@ func TestTopicAdministration(t *testing.T) {
 		want(t, c.call(remoting.RequestDeleteTopicInBroker, nil, "topic", topic), 1, "The topic["+topic+"] is conflict with system topic.")
 	}
 	var all remoting.TopicConfigSerializeWrapper
+	var one remoting.TopicConfig
+	if err := one.Decode(want(t, c.call(remoting.RequestGetTopicConfig, nil, "topic", "A"), 0).Body); err != nil || one.TopicName != "A" || one.WriteQueueNums != 5 {
+		t.Errorf("config of A: %+v, %v", one, err)
+	}
+	want(t, c.call(remoting.RequestGetTopicConfig, nil, "topic", "Nowhere"), remoting.ResponseTopicNotExist, "topic[Nowhere] not exist")
 	if err := all.Decode(want(t, c.call(remoting.RequestGetAllTopicConfig, nil), 0).Body); err != nil || all.TopicConfigTable["A"].WriteQueueNums != 5 || all.DataVersion.Counter == 0 {
 		t.Errorf("%+v %v", all, err)
 	}

@@ -71,10 +71,26 @@ func (b *Broker) allTopics(r transport.Responder, _ *remoting.Command) {
 		TopicConfigTable: make(map[string]remoting.TopicConfig, len(topics)),
 	}
 	for _, t := range topics {
-		body.TopicConfigTable[t.TopicName] = remoting.TopicConfig{Order: t.Order, Perm: int32(t.Perm), ReadQueueNums: int32(t.ReadQueueNums),
-			TopicFilterType: t.TopicFilterType, TopicName: t.TopicName, TopicSysFlag: int32(t.TopicSysFlag), WriteQueueNums: int32(t.WriteQueueNums)}
+		body.TopicConfigTable[t.TopicName] = wireTopic(t)
 	}
 	r.Reply(&remoting.Command{Ext: []remoting.Field{}, Body: body.Encode()})
+}
+
+func wireTopic(t command.TopicConfig) remoting.TopicConfig {
+	return remoting.TopicConfig{Order: t.Order, Perm: int32(t.Perm), ReadQueueNums: int32(t.ReadQueueNums),
+		TopicFilterType: t.TopicFilterType, TopicName: t.TopicName, TopicSysFlag: int32(t.TopicSysFlag), WriteQueueNums: int32(t.WriteQueueNums)}
+}
+
+// topicConfig serves GET_TOPIC_CONFIG, which the 5.x tools ask before topicStatus and consumerProgress.
+func (b *Broker) topicConfig(r transport.Responder, cmd *remoting.Command) {
+	name := cmd.GetString("topic")
+	t, ok := b.cfg.Tables.Topic(name)
+	if !ok {
+		r.ReplyError(remoting.ResponseTopicNotExist, "topic["+name+"] not exist")
+		return
+	}
+	body := wireTopic(t)
+	successBody(r, body.Encode())
 }
 
 // topicStats serves GET_TOPIC_STATS_INFO: one entry for each write queue.

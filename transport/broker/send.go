@@ -18,7 +18,7 @@ import (
 // SendMessageProcessor) on the connection's reader: it never waits. The leader gate comes first.
 func (b *Broker) handleSend(r transport.Responder, cmd *remoting.Command) {
 	verdict := gateOf(b.cfg.Raft.State())
-	if verdict == gateOpen && b.cfg.Store.PageCacheBusy() {
+	if verdict == gateOpen && (b.cfg.Store.PageCacheBusy() || b.cfg.Store.TransientStorePoolDeficient()) {
 		b.replySend(r, refuse(remoting.ResponseSystemBusy, remarkRejected))
 		return
 	}
