@@ -20,7 +20,7 @@ func listConfig(cfg Config, logger hclog.Logger) *memberlist.Config {
 	c.Name = cfg.Tags.NodeID
 	c.ProbeInterval = cfg.ProbeInterval
 	c.ProbeTimeout = cfg.ProbeInterval / 2
-	c.GossipInterval = cfg.ProbeInterval / 10
+	c.GossipInterval = cfg.ProbeInterval / 5
 	c.PushPullInterval = 15 * cfg.ProbeInterval
 	c.TCPTimeout = 5 * time.Second
 	c.DeadNodeReclaimTime = cfg.ProbeInterval // a node with a new address waits this long after the old one's death

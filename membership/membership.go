@@ -202,6 +202,9 @@ func Open(cfg Config) (*Membership, error) {
 // Members lists all known nodes, itself included, sorted by node id.
 func (m *Membership) Members() []Member { return m.table.members(time.Now()) }
 
+// Member is one member by its node id.
+func (m *Membership) Member(nodeID string) (Member, bool) { return m.table.member(nodeID, time.Now()) }
+
 // Self is this node as it tells about itself.
 func (m *Membership) Self() Member { return m.table.self() }
 

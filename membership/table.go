@@ -137,23 +137,47 @@ func (t *table) members(now time.Time) []Member {
 	t.mu.Lock()
 	out := make([]Member, 1, len(t.mu.others)+1)
 	out[0] = t.mu.self
-	// Each beat probes one member, so each is probed once in a round of all of them.
-	silent := t.cfg.ProbeInterval * time.Duration(2*(len(t.mu.others)+1))
 	for id, e := range t.mu.others {
-		age := now.Sub(e.Since)
-		if e.State == Failed && age > t.cfg.KeepFailed || e.State == Left && age > t.cfg.KeepLeft {
+		if t.forgottenLocked(e, now) {
 			delete(t.mu.others, id)
 			continue
 		}
-		m := e.Member
-		if m.State == Alive && age > silent && now.Sub(e.lastAck) > silent {
-			m.State, m.Since = Suspect, e.lastAck
-		}
-		out = append(out, m)
+		out = append(out, t.seenLocked(e, now))
 	}
 	t.mu.Unlock()
 	sort.Slice(out, func(i, j int) bool { return out[i].NodeID < out[j].NodeID })
 	return out
+}
+
+// member is one of members. It allocates nothing: Raft asks for addresses with each heartbeat.
+func (t *table) member(nodeID string, now time.Time) (Member, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.self.NodeID == nodeID {
+		return t.mu.self, true
+	}
+	e, ok := t.mu.others[nodeID]
+	if !ok || t.forgottenLocked(e, now) {
+		return Member{}, false
+	}
+	return t.seenLocked(e, now), true
+}
+
+// forgottenLocked tells that a member is gone for so long that nobody need know of it.
+func (t *table) forgottenLocked(e *entry, now time.Time) bool {
+	age := now.Sub(e.Since)
+	return e.State == Failed && age > t.cfg.KeepFailed || e.State == Left && age > t.cfg.KeepLeft
+}
+
+// seenLocked is a member with the state that follows from its last sign of life.
+func (t *table) seenLocked(e *entry, now time.Time) Member {
+	m := e.Member
+	// Each beat probes one member, so each is probed once in a round of all of them.
+	silent := t.cfg.ProbeInterval * time.Duration(2*(len(t.mu.others)+1))
+	if m.State == Alive && now.Sub(e.Since) > silent && now.Sub(e.lastAck) > silent {
+		m.State, m.Since = Suspect, e.lastAck
+	}
+	return m
 }
 
 // peers are the gossip addresses of the members in one of the states.

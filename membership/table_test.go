@@ -28,11 +28,19 @@ func newTestTable(t *testing.T) (*table, delegate, *memberlist.Node) {
 	return x, d, n
 }
 
+// stateOf asks both ways, which must agree.
 func stateOf(x *table, now time.Time, id string) State {
+	one, ok := x.member(id, now)
 	for _, m := range x.members(now) {
 		if m.NodeID == id {
+			if !ok || one.State != m.State {
+				return "alone " + one.State
+			}
 			return m.State
 		}
+	}
+	if ok {
+		return "alone " + one.State
 	}
 	return "forgotten"
 }

@@ -136,22 +136,16 @@ func (n *node) openGossip() (err error) {
 
 // peerAddr is the Raft address of a member that is there, as gossip tells it.
 func (n *node) peerAddr(nodeID string) string {
-	for _, m := range n.members.Members() {
-		if m.NodeID == nodeID && m.State == membership.Alive {
-			return m.RaftAddr
-		}
+	if m, ok := n.members.Member(nodeID); ok && m.State == membership.Alive {
+		return m.RaftAddr
 	}
 	return ""
 }
 
 // gossipAddr is a member's client address as gossip tells it.
 func (n *node) gossipAddr(nodeID string) string {
-	for _, m := range n.members.Members() {
-		if m.NodeID == nodeID {
-			return m.ClientAddr
-		}
-	}
-	return ""
+	m, _ := n.members.Member(nodeID)
+	return m.ClientAddr
 }
 
 // Fatal delivers the error that this node must stop for.
