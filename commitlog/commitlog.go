@@ -96,6 +96,9 @@ type Config struct {
 	// Fetch copies the log bytes [from, to) of a peer to w, in order. Open asks for it when it finds damage
 	// below the recovery point, and believes only what has the journal's checksum. nil: such damage is a DamageError.
 	Fetch func(from, to int64, w io.Writer) error
+	// KeepDamaged lets Open return a log whose damaged ranges could not be healed: they are in quarantine, everything else is served, and
+	// Repair brings them back. False: such damage is a DamageError.
+	KeepDamaged bool
 	// RaftLast tells which entry the Raft log ends with, where that may lack what was applied (UnsafeSyncInterval and a power
 	// cut): Open cuts later entries off. nil: the Raft log has all.
 	RaftLast func() (uint64, error)
@@ -196,6 +199,9 @@ type Log struct {
 	recovered tail     // as Open found it
 	remade    []Damage // segments that Open made again
 	suspectMu sync.Mutex
+	damagedMu sync.Mutex // serialises changes of damaged; taken before suspectMu
+	damaged   atomic.Pointer[[]Damage]
+	inMemory  int64 // stagedInMemory
 
 	// The writer's.
 	queues             queueTable
@@ -269,20 +275,29 @@ func (l *Log) Recovered() (raftIndex, raftTerm uint64, end int64) {
 }
 
 // View returns the published bytes from off to at most off+max within off's segment. Outside
-// [MinOffset, MaxOffset) it is mappedfile.ErrOutOfRange.
+// [MinOffset, MaxOffset) it is mappedfile.ErrOutOfRange, in a damaged range ErrQuarantined; a view ends before such a range.
 func (l *Log) View(off int64, max int) (mappedfile.View, error) {
 	if low := l.hidden.Load(); off < low {
 		return mappedfile.View{}, fmt.Errorf("%w: %d, the log was trimmed to %d", mappedfile.ErrOutOfRange, off, low)
 	}
-	return l.log.View(off, max)
+	return l.ViewKept(off, max)
 }
 
 // ViewKept is View that also sees what was trimmed, as long as its file is there: for who builds from the log, or
 // sends it to a peer.
-func (l *Log) ViewKept(off int64, max int) (mappedfile.View, error) { return l.log.View(off, max) }
+func (l *Log) ViewKept(off int64, max int) (mappedfile.View, error) {
+	max, err := l.clip(off, max)
+	if err != nil {
+		return mappedfile.View{}, err
+	}
+	return l.log.View(off, max)
+}
 
-// Checksum is a CRC-32C over the published bytes [from, to).
+// Checksum is a CRC-32C over the published bytes [from, to); ErrQuarantined when some of them are damaged.
 func (l *Log) Checksum(from, to int64) (uint32, error) {
+	if err := l.whole(from, to); err != nil {
+		return 0, err
+	}
 	return l.checksum(0, from, to)
 }
 

@@ -158,12 +158,12 @@ func (l *Log) checkLog(p Point) (whyJournal, err error) {
 	l.Suspect(damages...) // the window of the next Open may be another one
 	broken := &DamageError{Damages: damages}
 	if l.cfg.Fetch == nil {
-		return nil, broken
+		return nil, l.keepDamaged(broken)
 	}
 	for _, d := range damages {
 		l.logger.Warn("fetching damaged log bytes from a peer", "from", d.From, "to", d.To, "file", d.File)
 		if broken.Healing = l.fetch(d.From, d.To); broken.Healing != nil {
-			return nil, broken
+			return nil, l.keepDamaged(broken)
 		}
 	}
 	if damages, why, err = look(); why != nil || err != nil {
@@ -171,13 +171,23 @@ func (l *Log) checkLog(p Point) (whyJournal, err error) {
 	}
 	if len(damages) > 0 {
 		broken.Damages, broken.Healing = damages, errors.New("what it sent does not match the journal either")
-		return nil, broken
+		return nil, l.keepDamaged(broken)
 	}
 	if _, err := l.log.Flush(0); err != nil {
 		return nil, fmt.Errorf("commitlog: %w", err)
 	}
 	l.logger.Warn("damaged log bytes are healed", "ranges", len(broken.Damages), "quarantine", l.cfg.QuarantineDir)
 	return nil, l.clearSuspects()
+}
+
+// keepDamaged goes on with damage in quarantine, if that is wished.
+func (l *Log) keepDamaged(broken *DamageError) error {
+	if !l.cfg.KeepDamaged {
+		return broken
+	}
+	list := union(broken.Damages)
+	l.damaged.Store(&list)
+	return nil
 }
 
 // fetch writes a peer's bytes over [from, to).
@@ -303,32 +313,11 @@ func (l *Log) readSuspects() (list []Damage) {
 // Suspect remembers ranges so that the next Open verifies them, and heals them when it can. For damage that a reader or
 // Verify has met.
 func (l *Log) Suspect(damages ...Damage) {
-	l.suspectMu.Lock()
-	defer l.suspectMu.Unlock()
-	list := l.readSuspects()
-	var text strings.Builder
-	for _, d := range append(list, damages...) {
-		fmt.Fprintf(&text, "%d %d\n", d.From, d.To)
+	l.damagedMu.Lock()
+	defer l.damagedMu.Unlock()
+	if err := l.writeSuspects(union(append(l.readSuspects(), damages...))); err != nil {
+		l.logger.Error("could not remember damaged log bytes", "error", err)
 	}
-	path := l.suspectsPath()
-	err := l.cfg.FS.WriteFile(path+".tmp", []byte(text.String()))
-	if err == nil {
-		err = l.cfg.FS.Rename(path+".tmp", path)
-	}
-	if err == nil {
-		err = l.cfg.FS.SyncDir(l.cfg.JournalDir)
-	}
-	if err != nil {
-		l.logger.Error("could not remember damaged log bytes", "file", path, "error", err)
-	}
-}
-
-func (l *Log) clearSuspects() error {
-	err := l.cfg.FS.Remove(l.suspectsPath())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 // missingSegments finds segments below end that are not there, or not of their size.
@@ -381,8 +370,8 @@ func (l *Log) remakeSegments(missing []Damage) error {
 			return fmt.Errorf("commitlog: quarantine %s: %w", d.File, err)
 		}
 		h, err := l.cfg.FS.Create(d.File, l.cfg.SegmentSize)
-		if err == nil {
-			err = h.Close()
+		if err == nil { // the flush behind a repair takes files below the recovery point for named
+			err = errors.Join(h.SyncSize(), h.Close())
 		}
 		if err != nil {
 			return fmt.Errorf("commitlog: make %s again: %w", d.File, err)

@@ -3,6 +3,7 @@ package commitlog
 import (
 	"fmt"
 	"hash/crc32"
+	"math"
 
 	"raftmq/commitlog/mappedfile"
 )
@@ -37,6 +38,9 @@ func (l *Log) ResetTo(base int64) error {
 		return l.fail(err)
 	}
 	l.setTail(tail{end: base})
+	if err := l.release(0, math.MaxInt64); err != nil {
+		return l.fail(err)
+	}
 	return l.restoreEmpty()
 }
 

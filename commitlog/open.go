@@ -22,7 +22,7 @@ func Open(cfg Config) (*Log, error) {
 	}
 	l := &Log{
 		cfg: cfg, logger: cfg.Logger.Named("commitlog"),
-		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), inMemory: stagedInMemory,
 	}
 	if err := l.open(); err != nil {
 		return nil, errors.Join(err, l.closeFiles())
@@ -132,7 +132,7 @@ func (l *Log) openLog(end int64) error {
 		return err
 	}
 	if len(missing) > 0 {
-		if l.cfg.Fetch == nil {
+		if l.cfg.Fetch == nil && !l.cfg.KeepDamaged {
 			return &DamageError{Damages: missing}
 		}
 		if err := l.remakeSegments(missing); err != nil {

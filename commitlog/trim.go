@@ -47,6 +47,9 @@ func (l *Log) DeleteBefore(off int64) (int, error) {
 		return removed, err
 	}
 	min := l.log.MinOffset()
+	if err := l.forgetDamaged(min); err != nil {
+		return removed, err
+	}
 	// The record right below the recovery point stays: Open compares the two.
 	pos, err := l.journal.search(p.JournalEnd-journalRecordSize, func(r *journalRecord) bool { return r.end > min })
 	if err == nil {

@@ -7,6 +7,7 @@
 //   - Never skip: every record below To went through every builder, in log order. A record
 //     that can't be parsed, a builder's error and a panic end the goroutine and the node
 //     (OnFatal), with the file and offset; they are never stepped over.
+//     Bytes in quarantine are waited for: the loop stands still there until a Wake finds them repaired.
 //   - Never ahead: nothing at or after the log's published end is read. With the FSM as the
 //     only writer this is what is committed and applied.
 //   - To moves only after the builders' Commit, so a reader that saw To finds it all built.
@@ -25,6 +26,9 @@ import (
 	"raftmq/commitlog/mappedfile"
 	"raftmq/commitlog/record"
 )
+
+// ErrBlocked: bytes before the position are in quarantine (mappedfile.ErrQuarantined); the loop goes on when they are repaired.
+var ErrBlocked = errors.New("dispatch: waits for the repair of damaged log bytes")
 
 // DefaultBatchBytes is how much log is taken through the builders at once: much, so that each
 // queue gets few writes, but little enough that the first message of it is not kept waiting.
@@ -80,6 +84,8 @@ type Dispatcher struct {
 		list  []waiter
 		count atomic.Int64 // len(list), to look at without the lock
 		ended bool
+		// blocked: To does not move before a repair; nobody is kept waiting for what is behind it.
+		blocked bool
 	}
 }
 
@@ -121,7 +127,7 @@ func (d *Dispatcher) Wake() {
 func (d *Dispatcher) To() int64 { return d.to.Load() }
 
 // Wait calls done(nil) once To reaches end: at once on this goroutine, or later on dispatch's;
-// it must be quick. done(ErrStopped) when dispatch ends before.
+// it must be quick. done(ErrStopped) when dispatch ends before, done(ErrBlocked) when it stands still before.
 func (d *Dispatcher) Wait(end int64, done func(error)) {
 	if d.to.Load() >= end {
 		done(nil)
@@ -131,14 +137,17 @@ func (d *Dispatcher) Wait(end int64, done func(error)) {
 	w.Lock()
 	// count first, then look at To again: dispatch stores To first, then looks at count.
 	w.count.Add(1)
-	reached, ended := d.to.Load() >= end, w.ended
-	if reached || ended {
+	reached, ended, blocked := d.to.Load() >= end, w.ended, w.blocked
+	if reached || ended || blocked {
 		w.count.Add(-1)
 		w.Unlock()
-		if reached {
+		switch {
+		case reached:
 			done(nil)
-		} else {
+		case ended:
 			done(d.stopped())
+		default:
+			done(ErrBlocked)
 		}
 		return
 	}
@@ -202,20 +211,62 @@ func (d *Dispatcher) loop() (err error) {
 		}
 	}()
 	for {
-		for d.to.Load() < d.Log.MaxOffset() {
-			if err := d.batch(); err != nil {
+		blocked := false
+		for d.to.Load() < d.Log.MaxOffset() && !blocked {
+			switch err := d.batch(); {
+			case errors.Is(err, mappedfile.ErrQuarantined):
+				blocked = true
+				d.block(err)
+			case err != nil:
 				return err
+			default:
+				d.unblock()
 			}
 		}
 		select {
 		case <-d.wake:
 		case <-d.stop:
 			// Stopped is the writer too: one more look takes what it published last.
-			if d.to.Load() >= d.Log.MaxOffset() {
+			if blocked || d.to.Load() >= d.Log.MaxOffset() {
 				return nil
 			}
 		}
 	}
+}
+
+// block lets go of who waits: nothing is built before a repair.
+func (d *Dispatcher) block(why error) {
+	w := &d.waiters
+	w.Lock()
+	first := !w.blocked
+	left := w.list
+	w.list, w.blocked = nil, true
+	w.count.Store(0)
+	w.Unlock()
+	if first {
+		d.Logger.Warn("dispatch waits for the repair of damaged log bytes", "phy-offset", d.to.Load(), "reason", why)
+	}
+	for _, x := range left {
+		x.done(ErrBlocked)
+	}
+}
+
+func (d *Dispatcher) unblock() {
+	w := &d.waiters
+	w.Lock()
+	was := w.blocked
+	w.blocked = false
+	w.Unlock()
+	if was {
+		d.Logger.Info("dispatch goes on, the damaged log bytes are repaired", "phy-offset", d.to.Load())
+	}
+}
+
+// Blocked tells that the loop waits for a repair.
+func (d *Dispatcher) Blocked() bool {
+	d.waiters.Lock()
+	defer d.waiters.Unlock()
+	return d.waiters.blocked
 }
 
 // batch takes some log through the builders.
@@ -225,6 +276,9 @@ func (d *Dispatcher) batch() error {
 	to := from
 	for to < end && to-from < int64(d.BatchBytes) {
 		n, err := d.segment(to, end, d.BatchBytes-int(to-from))
+		if errors.Is(err, mappedfile.ErrQuarantined) && to > from {
+			break // up to there it is whole
+		}
 		if err != nil {
 			return err
 		}

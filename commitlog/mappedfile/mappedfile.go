@@ -45,6 +45,8 @@ var (
 	ErrPoisoned = errors.New("mappedfile: poisoned by a failed sync")
 	// ErrFault: touching mapped memory failed: device error, or the file was truncated from outside.
 	ErrFault = errors.New("mappedfile: page fault on mapped memory")
+	// ErrQuarantined: the owner knows the bytes to be damaged and gives them to nobody until they are repaired.
+	ErrQuarantined = errors.New("mappedfile: bytes are damaged and in quarantine")
 	// ErrLayout: the folder holds something that is not this queue's: a foreign name, a wrong
 	// size, a gap between files.
 	ErrLayout = errors.New("mappedfile: unexpected file")

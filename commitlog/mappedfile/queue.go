@@ -238,6 +238,34 @@ func (q *Queue) WriteAt(b []byte, off int64) error {
 	return nil
 }
 
+// Overwrite copies b over readable bytes at off, beside the writer: for the repair of damaged ones. It is durable with the next
+// Flush; a crash before that leaves any mixture. Readers with views see the change.
+func (q *Queue) Overwrite(b []byte, off int64) error {
+	if err := q.writable(); err != nil {
+		return err
+	}
+	if end := q.readable.Load(); off < q.minOffset.Load() || off+int64(len(b)) > end {
+		return fmt.Errorf("%w: overwrite %d to %d, readable is %d to %d", ErrOutOfRange, off, off+int64(len(b)), q.MinOffset(), end)
+	}
+	for len(b) > 0 {
+		f := q.fileAt(q.list(), off)
+		if f == nil {
+			return fmt.Errorf("%w: overwrite at %d, there is no file", ErrOutOfRange, off)
+		}
+		pos := off - f.from
+		n := min(int64(len(b)), q.o.FileSize-pos)
+		if err := q.allocateHeld(f, pos+n, pos+n); err != nil { // a file that was made again has no blocks
+			return err
+		}
+		if err := f.copyAt(b[:n], pos); err != nil {
+			return fmt.Errorf("write %s at %d: %w", f.path, pos, err)
+		}
+		lowerTo(&q.rewritten, off)
+		b, off = b[n:], off+n
+	}
+	return nil
+}
+
 func lowerTo(a *atomic.Int64, v int64) {
 	for {
 		old := a.Load()
