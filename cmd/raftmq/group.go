@@ -170,7 +170,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	undo = append(undo, g.peers.Close)
 	g.broker, err = broker.New(broker.Config{Raft: g.raft, Store: g.store, Tables: g.tables, Groups: g.groups,
 		ClusterName: cfg.ClusterName, BrokerName: cfg.BrokerName, StoreHost: storeHost,
-		LeaderAddr: g.leaderAddr, Forward: g.forward, BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
+		LeaderAddr: g.leaderAddr, Forward: g.forward, Peers: g.peerAddrs, Ask: g.askPeer, BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
 		HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(),
 		DeleteExpired: func() { g.retention.Arm() }, TransactionUnknown: func(half int64) { g.transactions.Unknown(half) }, Logger: d.Logger})
 	if err != nil {
@@ -430,6 +430,25 @@ func (g *brokerGroup) forward(ctx context.Context, cmd *remoting.Command) (*remo
 	c, err := g.peers.Client(ctx, addr)
 	if err != nil {
 		return nil, fmt.Errorf("forward to leader %s at %s: %w", id, addr, err)
+	}
+	return c.Invoke(ctx, cmd)
+}
+
+// peerAddrs are the client addresses of the group's other nodes.
+func (g *brokerGroup) peerAddrs() (addrs []string) {
+	for _, n := range g.tables.Nodes() {
+		if n.ID != g.cfg.NodeID && n.ClientAddr != "" {
+			addrs = append(addrs, n.ClientAddr)
+		}
+	}
+	return addrs
+}
+
+// askPeer sends a request to another node.
+func (g *brokerGroup) askPeer(ctx context.Context, addr string, cmd *remoting.Command) (*remoting.Command, error) {
+	c, err := g.peers.Client(ctx, addr)
+	if err != nil {
+		return nil, err
 	}
 	return c.Invoke(ctx, cmd)
 }

@@ -78,6 +78,7 @@ type consumers struct {
 // membership of one connection.
 type membership struct {
 	consumers, producers map[string]struct{}
+	requester            string // its client id, if replies may go to it
 }
 
 // Registry is the membership table of a node. Safe for concurrent use.
@@ -90,6 +91,8 @@ type Registry struct {
 		consumers map[string]*consumers
 		producers map[string]map[uint64]*Client
 		conns     map[uint64]*membership
+		// requesters by client id, where replies go: the newest connection of each.
+		requesters map[string]*Client
 	}
 	locks locks
 }
@@ -103,6 +106,7 @@ func NewRegistry(now func() time.Time) *Registry {
 	r.mu.consumers = map[string]*consumers{}
 	r.mu.producers = map[string]map[uint64]*Client{}
 	r.mu.conns = map[uint64]*membership{}
+	r.mu.requesters = map[string]*Client{}
 	r.locks.groups = map[string]map[Queue]lock{}
 	return r
 }
@@ -122,14 +126,17 @@ func (r *Registry) changed(groups []string) {
 
 // Heartbeat registers or refreshes a client in all groups that it names (RocketMQ
 // ConsumerManager.registerConsumer, ProducerManager.registerProducer).
-func (r *Registry) Heartbeat(h Heartbeat) {
+func (r *Registry) Heartbeat(h Heartbeat) { r.register(h, h.Client.ID) }
+
+// register is Heartbeat for a client to which replies go under the id requester, unless that is empty.
+func (r *Registry) register(h Heartbeat, requester string) {
 	var changed []string
 	h.Client.LastSeen = r.now()
 	r.mu.Lock()
-	m := r.mu.conns[h.Client.Conn.ID()]
-	if m == nil {
-		m = &membership{consumers: map[string]struct{}{}, producers: map[string]struct{}{}}
-		r.mu.conns[h.Client.Conn.ID()] = m
+	m := r.memberLocked(h.Client.Conn.ID())
+	if len(h.Producers) > 0 && requester != "" {
+		c := h.Client
+		r.requestsLocked(m, &c)
 	}
 	for _, g := range h.Producers {
 		if r.mu.producers[g] == nil {
@@ -145,9 +152,7 @@ func (r *Registry) Heartbeat(h Heartbeat) {
 		}
 		m.consumers[h.Consumers[i].Group] = struct{}{}
 	}
-	if len(m.consumers)+len(m.producers) == 0 {
-		delete(r.mu.conns, h.Client.Conn.ID())
-	}
+	r.tidyLocked(h.Client.Conn.ID(), m)
 	r.mu.Unlock()
 	r.changed(changed)
 }
@@ -199,9 +204,10 @@ func (r *Registry) Unregister(conn uint64, producerGroup, consumerGroup string) 
 				changed = append(changed, consumerGroup)
 			}
 		}
-		if len(m.consumers)+len(m.producers) == 0 {
-			delete(r.mu.conns, conn)
+		if len(m.producers) == 0 {
+			r.dropRequesterLocked(conn, m)
 		}
+		r.tidyLocked(conn, m)
 	}
 	r.mu.Unlock()
 	r.changed(changed)
@@ -221,6 +227,7 @@ func (r *Registry) forgetLocked(conn uint64) (changed []string) {
 		return nil
 	}
 	delete(r.mu.conns, conn)
+	r.dropRequesterLocked(conn, m)
 	for g := range m.producers {
 		r.dropProducerLocked(conn, g)
 	}
@@ -266,6 +273,13 @@ func (r *Registry) Expire() {
 			}
 		}
 	}
+	for _, c := range r.mu.requesters {
+		if c.LastSeen.Before(limit) {
+			m := r.mu.conns[c.Conn.ID()]
+			r.dropRequesterLocked(c.Conn.ID(), m)
+			r.tidyLocked(c.Conn.ID(), m)
+		}
+	}
 	for name, g := range r.mu.consumers {
 		left := false
 		for conn, c := range g.members {
@@ -292,7 +306,5 @@ func (r *Registry) leaveLocked(conn uint64, producerGroup, consumerGroup string)
 	}
 	delete(m.producers, producerGroup)
 	delete(m.consumers, consumerGroup)
-	if len(m.consumers)+len(m.producers) == 0 {
-		delete(r.mu.conns, conn)
-	}
+	r.tidyLocked(conn, m)
 }

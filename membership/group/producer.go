@@ -10,6 +10,6 @@ func (r *Registry) LearnProducer(group []byte, c Client) bool {
 	if known {
 		return false
 	}
-	r.Heartbeat(Heartbeat{Client: c, Producers: []string{string(group)}})
+	r.register(Heartbeat{Client: c, Producers: []string{string(group)}}, "") // its client id is not known
 	return true
 }

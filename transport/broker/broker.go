@@ -110,6 +110,10 @@ func (b *Broker) Register(s *transport.Server) {
 	for _, code := range []int32{remoting.RequestSendMessage, remoting.RequestSendMessageV2, remoting.RequestSendBatchMessage} {
 		s.HandleInline(code, b.handleSend)
 	}
+	for _, code := range []int32{remoting.RequestSendReplyMessage, remoting.RequestSendReplyMessageV2} {
+		s.Handle(code, b.sendReply)
+	}
+	s.Handle(remoting.RequestRelayReply, b.relayReply)
 	for _, code := range []int32{remoting.RequestPullMessage, remoting.RequestLitePullMessage} {
 		s.HandleInline(code, b.handlePull)
 	}

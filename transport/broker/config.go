@@ -42,6 +42,9 @@ type Config struct {
 	// Forward sends a request to the leader's client address and returns its answer. It fails
 	// when no leader is known. nil: nothing is forwarded.
 	Forward func(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error)
+	// Peers are the client addresses of the other nodes of this group, and Ask sends a request to one of them. nil: there are none.
+	Peers func() []string
+	Ask   func(ctx context.Context, addr string, cmd *remoting.Command) (*remoting.Command, error)
 	// CaughtUp reports that this node has once held all that a leader had applied since it started;
 	// before that it cannot know what exists (Never-Guess). nil: as soon as a leader is known.
 	CaughtUp func() bool
@@ -125,6 +128,8 @@ func (cfg *Config) validate() error {
 		return errors.New("broker: Config.Tables is missing")
 	case cfg.Groups == nil:
 		return errors.New("broker: Config.Groups is missing")
+	case (cfg.Peers == nil) != (cfg.Ask == nil):
+		return errors.New("broker: Config.Peers and Ask go together")
 	case cfg.ClusterName == "" || cfg.BrokerName == "":
 		return errors.New("broker: Config.ClusterName and BrokerName must not be empty")
 	case !cfg.StoreHost.IsValid() || cfg.StoreHost.Addr().IsUnspecified():

@@ -88,6 +88,7 @@ type sendProperties struct {
 	half     bool
 	badDelay bool
 	group    []byte // PGROUP
+	replyTo  []byte // the client that waits for a reply
 }
 
 func readSendProperties(props []byte) sendProperties {
@@ -100,6 +101,8 @@ func readSendProperties(props []byte) sendProperties {
 			p.half = isTrue(value)
 		case record.PropertyProducerGroup:
 			p.group = value
+		case propertyReplyTo:
+			p.replyTo = value
 		case record.PropertyDelay:
 			p.delay = value
 		}
@@ -116,30 +119,11 @@ func readSendProperties(props []byte) sendProperties {
 // SendMessageProcessor 4.9.4 behind the leader gate.
 func (p *sendProposal) prepare(cmd *remoting.Command) *refusal {
 	b, h := p.b, &p.h
-	badHeader := h.Decode(cmd)
-	if f := checkTopicName(h.Topic); f != nil {
-		return f
-	}
-	if badHeader != nil {
-		return refuse(remoting.ResponseSystemError, "%v", badHeader)
-	}
-	if metadata.SendForbidden(h.Topic) {
-		return refuse(remoting.ResponseNoPermission, "Sending message to topic[%s] is forbidden.", h.Topic)
-	}
-	topic, f := b.topicForSend(h)
+	queueID, f := b.sendTarget(h, p.r, cmd)
 	if f != nil {
 		return f
 	}
-	if int(h.QueueID) >= max(topic.WriteQueueNums, topic.ReadQueueNums) {
-		return refuse(remoting.ResponseSystemError, "request queueId[%d] is illegal, %s Producer: %s", h.QueueID, describeTopic(topic), p.r.Conn.RemoteAddr())
-	}
-	p.queueID = h.QueueID
-	if p.queueID < 0 {
-		if topic.WriteQueueNums <= 0 {
-			return refuse(remoting.ResponseSystemError, "topic[%s] has no write queue", h.Topic)
-		}
-		p.queueID = rand.Int32N(int32(topic.WriteQueueNums))
-	}
+	p.queueID = queueID
 	p.msg = record.Message{
 		Topic: h.Topic, QueueID: p.queueID, Flag: h.Flag, SysFlag: h.SysFlag,
 		BornTimestamp: h.BornTimestamp, BornHost: p.r.Conn.RemoteAddr(), StoreHost: b.cfg.StoreHost, ReconsumeTimes: h.ReconsumeTimes,
@@ -151,12 +135,43 @@ func (p *sendProposal) prepare(cmd *remoting.Command) *refusal {
 	return p.prepareSingle(cmd)
 }
 
+// sendTarget decodes the header of a send or a reply and finds the queue that it is for.
+func (b *Broker) sendTarget(h *remoting.SendHeader, r transport.Responder, cmd *remoting.Command) (queueID int32, f *refusal) {
+	badHeader := h.Decode(cmd)
+	if f := checkTopicName(h.Topic); f != nil {
+		return 0, f
+	}
+	if badHeader != nil {
+		return 0, refuse(remoting.ResponseSystemError, "%v", badHeader)
+	}
+	if metadata.SendForbidden(h.Topic) {
+		return 0, refuse(remoting.ResponseNoPermission, "Sending message to topic[%s] is forbidden.", h.Topic)
+	}
+	topic, f := b.topicForSend(h)
+	if f != nil {
+		return 0, f
+	}
+	if int(h.QueueID) >= max(topic.WriteQueueNums, topic.ReadQueueNums) {
+		return 0, refuse(remoting.ResponseSystemError, "request queueId[%d] is illegal, %s Producer: %s", h.QueueID, describeTopic(topic), r.Conn.RemoteAddr())
+	}
+	if h.QueueID >= 0 {
+		return h.QueueID, nil
+	}
+	if topic.WriteQueueNums <= 0 {
+		return 0, refuse(remoting.ResponseSystemError, "topic[%s] has no write queue", h.Topic)
+	}
+	return rand.Int32N(int32(topic.WriteQueueNums)), nil
+}
+
 func (p *sendProposal) prepareSingle(cmd *remoting.Command) *refusal {
 	b, h := p.b, &p.h
 	props := readSendProperties(h.Properties)
 	dead, f := p.deadLetter()
 	if f != nil {
 		return f
+	}
+	if len(props.replyTo) > 0 && !hasPrefix(h.Topic, metadata.RetryPrefix) {
+		b.learnRequester(p.r, cmd, props.replyTo)
 	}
 	half := props.half && !(h.ReconsumeTimes > 0 && props.level > 0)
 	switch {

@@ -207,6 +207,16 @@ func (b *Broker) mayCreateGroup(name []byte) bool {
 	return (ok && s.AutoCreateGroup || hasPrefix(name, "CID_RMQ_SYS_")) && checkGroupName(string(name)) == nil
 }
 
+// RetryQueues is how many queues the retry topic of a group has or will have: the group's first heartbeat makes it. false
+// when no heartbeat would.
+func (b *Broker) RetryQueues(name string) (queues int, ok bool) {
+	g, ok := b.cfg.Tables.Group(name)
+	if !ok {
+		g, ok = command.DefaultGroup(name), b.mayCreateGroup([]byte(name))
+	}
+	return g.RetryQueueNums, ok && g.RetryQueueNums > 0 && checkTopicName(metadata.RetryPrefix+name) == nil
+}
+
 // groupConfig finds a group; an unknown one that may be created is returned with default settings, and
 // created if this node leads.
 func (b *Broker) groupConfig(name []byte) (command.GroupConfig, bool) {

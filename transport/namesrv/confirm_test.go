@@ -67,3 +67,54 @@ func TestMissingTopicIsAskedFor(t *testing.T) {
 	closing = true
 	check("while closing", []string{"topic", "new"}, remoting.ResponseTopicNotExist, 2)
 }
+
+// A consumer's retry topic has a route before its first heartbeat makes the topic: it is not asked for again for half a minute.
+func TestRetryRouteAhead(t *testing.T) {
+	n := newNode(t)
+	n.cfg.RetryQueues = func(group string) (int, bool) { return 3, group == "new" || group == "has-one" }
+	n.putTopics(t, 2, "%RETRY%has-one")
+	s := transport.NewServer(transport.Config{})
+	n.Register(s)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Serve(l)
+	defer s.Shutdown(t.Context())
+	c, err := client.Dial(t.Context(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ask := func(topic string) *remoting.Command {
+		t.Helper()
+		cmd := &remoting.Command{Code: remoting.RequestGetRouteInfoByTopic}
+		cmd.Set("topic", topic)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		resp, err := c.Invoke(ctx, cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	for topic, queues := range map[string]int32{"%RETRY%new": 3, "%RETRY%has-one": 2, "%RETRY%none": -1, "new": -1} {
+		resp := ask(topic)
+		if queues < 0 {
+			if resp.Code != remoting.ResponseTopicNotExist {
+				t.Errorf("%s: %+v", topic, resp)
+			}
+			continue
+		}
+		var route remoting.TopicRouteData
+		if err := route.Decode(resp.Body); resp.Code != 0 || err != nil || len(route.QueueDatas) != 1 || route.QueueDatas[0].ReadQueueNums != queues ||
+			route.QueueDatas[0].WriteQueueNums != queues || route.QueueDatas[0].Perm != 6 || route.QueueDatas[0].BrokerName != "peer-a" ||
+			route.BrokerDatas[0].BrokerAddrs[0] != "127.0.0.1:12011" {
+			t.Errorf("%s: %d %s", topic, resp.Code, resp.Body)
+		}
+	}
+	n.leader = ""
+	if resp := ask("%RETRY%new"); resp.Code != remoting.ResponseSystemError {
+		t.Errorf("without a leader: %+v", resp)
+	}
+}

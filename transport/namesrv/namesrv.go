@@ -42,8 +42,19 @@ const (
 func (p *Processor) confirmed(a answer) transport.Handler {
 	return func(r transport.Responder, cmd *remoting.Command) {
 		resp := a(cmd)
-		if resp.Code != remoting.ResponseTopicNotExist || p.cfg.AskLeader == nil || cmd.Get(passedOnField) != nil || p.asking.Load() >= maxAsking {
+		if resp.Code != remoting.ResponseTopicNotExist {
 			r.Reply(resp)
+			return
+		}
+		ahead := p.ahead(cmd)
+		reply := func(resp *remoting.Command) {
+			if resp.Code == remoting.ResponseTopicNotExist && ahead != nil {
+				resp = ahead
+			}
+			r.Reply(resp)
+		}
+		if p.cfg.AskLeader == nil || cmd.Get(passedOnField) != nil || p.asking.Load() >= maxAsking {
+			reply(resp)
 			return
 		}
 		request := cmd.Clone()
@@ -57,10 +68,10 @@ func (p *Processor) confirmed(a answer) transport.Handler {
 			if known, ok := p.cfg.AskLeader(ctx, request); ok {
 				resp = known
 			}
-			r.Reply(resp)
+			reply(resp)
 		}) {
 			p.asking.Add(-1)
-			r.Reply(resp)
+			reply(resp)
 		}
 	}
 }
@@ -86,6 +97,10 @@ type Config struct {
 	AskLeader func(ctx context.Context, cmd *remoting.Command) (resp *remoting.Command, ok bool)
 	// Spawn starts a goroutine that the owner joins; false when it is closing. Needed for AskLeader.
 	Spawn func(func()) bool
+	// RetryQueues is how many queues the retry topic of a consumer group will have, if the group's first heartbeat makes it. A
+	// consumer asks for that route before its first heartbeat and then not again for half a minute, so it is
+	// answered ahead. nil: no group is made by heartbeats.
+	RetryQueues func(group string) (queues int, ok bool)
 	// Properties are the settings that 319 shows. nil: none.
 	Properties func() map[string]string
 	Logger     hclog.Logger

@@ -2,7 +2,9 @@ package namesrv
 
 import (
 	"errors"
+	"strings"
 
+	"raftmq/fsm/metadata"
 	"raftmq/membership/route"
 	"raftmq/transport/remoting"
 )
@@ -40,6 +42,29 @@ func (p *Processor) topicRoute(cmd *remoting.Command) *remoting.Command {
 	for i, q := range rt.Queues {
 		body.QueueDatas[i] = remoting.QueueData{BrokerName: q.BrokerName, Perm: int32(q.Perm), ReadQueueNums: int32(q.Read),
 			TopicSysFlag: int32(q.SysFlag), WriteQueueNums: int32(q.Write)}
+	}
+	return &remoting.Command{Body: body.Encode()}
+}
+
+// ahead is the route that the retry topic of a group will have, nil when nothing is known to make it.
+func (p *Processor) ahead(cmd *remoting.Command) *remoting.Command {
+	group, ok := strings.CutPrefix(cmd.GetString("topic"), metadata.RetryPrefix)
+	if !ok || p.cfg.RetryQueues == nil {
+		return nil
+	}
+	queues, ok := p.cfg.RetryQueues(group)
+	if !ok {
+		return nil
+	}
+	brokers, err := p.cfg.Routes.Clusters()
+	if err != nil {
+		return nil
+	}
+	body := remoting.TopicRouteData{}
+	for _, b := range brokers {
+		body.BrokerDatas = append(body.BrokerDatas, brokerData(b))
+		body.QueueDatas = append(body.QueueDatas, remoting.QueueData{BrokerName: b.Name, Perm: metadata.PermRead | metadata.PermWrite,
+			ReadQueueNums: int32(queues), WriteQueueNums: int32(queues)})
 	}
 	return &remoting.Command{Body: body.Encode()}
 }

@@ -35,6 +35,8 @@ func headerFor(code int32) header {
 		return new(EndTransactionHeader)
 	case RequestCheckTransactionState:
 		return new(CheckTransactionHeader)
+	case RequestPushReplyMessageToClient:
+		return new(PushReplyHeader)
 	case RequestUnregisterClient:
 		return new(UnregisterClientHeader)
 	case RequestGetConsumerListByGroup, RequestNotifyConsumerIDsChanged:

@@ -93,11 +93,17 @@ const (
 	// RequestChecksum waits until the node that is asked has applied a mark, and tells what it holds there; body
 	// ChecksumRequest, answer ChecksumAnswer.
 	RequestChecksum int32 = 9007
+	// RequestRelayReply has a node hand a reply to the requester that it is connected to: ext and body are those of
+	// PUSH_REPLY_MESSAGE_TO_CLIENT, and RelayClientField names the client. Answered 206 by a node that does not know it.
+	RequestRelayReply int32 = 9040
 	// RequestLeave makes the node that is asked leave its cluster for good and end; the answer comes when it is out.
 	RequestLeave int32 = 9008
 	// RequestUpgrade raises the cluster's feature level to what all members can apply; body UpgradeRequest, answer UpgradeAnswer. Leader.
 	RequestUpgrade int32 = 9030
 )
+
+// RelayClientField is the ext field of RequestRelayReply with the client's id.
+const RelayClientField = "raftmqClient"
 
 // TransferRequest is the body of RequestTransferLeadership.
 type TransferRequest struct {

@@ -323,6 +323,8 @@ func RequestCodeName(code int32) string {
 		return "MARK"
 	case RequestChecksum:
 		return "CHECKSUM"
+	case RequestRelayReply:
+		return "RELAY_REPLY"
 	case RequestLeave:
 		return "LEAVE"
 	case RequestUpgrade:
