@@ -25,6 +25,7 @@ var ErrInvalid = errors.New("jepsen: run is not valid")
 // Config of Run. Zero values take the defaults in parentheses.
 type Config struct {
 	Nodes    int           // (3)
+	First    int           // so many of them form the cluster (all); Do starts the others
 	Time     time.Duration // of load and faults; recovery and checks come on top (60 s)
 	Faults   []nemesis.Fault
 	Seed     uint64
@@ -94,7 +95,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.New(cluster.Config{Nodes: cfg.Nodes, Dir: cfg.Dir, Binary: cfg.Binary, Network: net, Flags: cfg.Flags})
+	c, err := cluster.New(cluster.Config{Nodes: cfg.Nodes, Expect: cfg.First, Dir: cfg.Dir, Binary: cfg.Binary, Network: net, Flags: cfg.Flags})
 	if err != nil {
 		return nil, errors.Join(err, net.Close())
 	}
@@ -160,7 +161,7 @@ const (
 // cluster does wrong goes into the report; an error means that no verdict is possible.
 func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w *workload.Queue, faults []nemesis.Fault, report *Report) error {
 	err := within(ctx, startTimeout, func(ctx context.Context) error {
-		if err := c.StartAll(); err != nil {
+		if err := c.StartExpected(); err != nil {
 			return err
 		}
 		leader, err := c.WaitServing(ctx)

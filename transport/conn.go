@@ -40,9 +40,10 @@ type Conn struct {
 	reason  error         // guarded by out.mu: why the connection ended
 	timer   *time.Timer   // guarded by out.mu: ends a Close that takes too long
 
-	active atomic.Uint64 // grows with every read and write; the sweeper compares
-	reader reader
-	calls  calls
+	active   atomic.Uint64 // grows with every read and write; the sweeper compares
+	lastCode atomic.Int32  // of the newest request, 0 before the first; see Server.TurnAway
+	reader   reader
+	calls    calls
 }
 
 // reader is what only the reader goroutine touches.
@@ -231,6 +232,13 @@ func (c *Conn) dispatchAll() error {
 func (c *Conn) dispatch(cmd *remoting.Command) error {
 	r := &c.reader
 	s := c.server
+	if c.lastCode.Load() != cmd.Code { // a load is cheaper than a store, and most requests are like the one before
+		c.lastCode.Store(cmd.Code)
+	}
+	if keep := s.away.Load(); keep != nil && !(*keep)(cmd.Code) {
+		_ = c.Close()
+		return errUnwanted
+	}
 	answer := Responder{
 		Conn:      c,
 		Code:      cmd.Code,

@@ -49,6 +49,34 @@ func TestCloseConnsKeepsListening(t *testing.T) {
 	p.mustReceive()
 }
 
+// TestTurnAway: while clients are turned away nobody is answered but who sends what is wanted.
+func TestTurnAway(t *testing.T) {
+	s, addr := startServer(t, Config{}, func(s *Server) {
+		registerEcho(s)
+		s.HandleInline(9001, func(r Responder, _ *remoting.Command) { r.Reply(&remoting.Command{}) })
+	})
+	before := dialPeer(t, addr)
+	before.send(request(codeEcho, 1, ""))
+	before.mustReceive()
+	operator, silent := dialPeer(t, addr), dialPeer(t, addr)
+	operator.send(request(9001, 0, ""))
+	operator.mustReceive()
+	s.TurnAway(func(code int32) bool { return code >= 9000 })
+	before.mustEnd()
+	silent.mustEnd()
+	later := dialPeer(t, addr)
+	later.send(request(codeEcho, 2, ""))
+	later.mustEnd()
+	operator.send(request(9001, 3, ""))
+	operator.mustReceive()
+	s.TurnAway(nil)
+	again := dialPeer(t, addr)
+	again.send(request(codeEcho, 4, ""))
+	again.mustReceive()
+	operator.send(request(codeEcho, 5, ""))
+	operator.mustReceive()
+}
+
 // TestConnCloseWritesWhatIsQueued: a handler answers and closes; the answer arrives, later requests don't count.
 func TestConnCloseWritesWhatIsQueued(t *testing.T) {
 	_, addr := startServer(t, Config{}, func(s *Server) {

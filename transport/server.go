@@ -18,6 +18,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"raftmq/transport/remoting"
@@ -37,6 +38,7 @@ type Server struct {
 	cfg      Config
 	logger   hclog.Logger
 	handlers handlers
+	away     atomic.Pointer[func(code int32) bool]
 	workers  workers
 	stats    counters
 	backlog  backlog
@@ -89,6 +91,22 @@ func (s *Server) OnClose(f func(*Conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onClose = append(s.onClose, f)
+}
+
+// TurnAway closes all connections but those whose newest request keep wants, and from now on any connection that sends another
+// one: nobody is answered, so that clients look for another node. nil takes everybody in again. What is queued is written first;
+// it does not wait for that. It may be called at any time.
+func (s *Server) TurnAway(keep func(code int32) bool) {
+	if keep == nil {
+		s.away.Store(nil)
+		return
+	}
+	s.away.Store(&keep)
+	for _, c := range s.snapshot() {
+		if !keep(c.lastCode.Load()) {
+			_ = c.Close()
+		}
+	}
 }
 
 // Serve accepts on l until Shutdown, which closes l; it returns at once with the accept loop

@@ -21,6 +21,7 @@ const (
 	adminTimeout   = 10 * time.Minute // a checksum reads the whole log
 	leaderTimeout  = 5 * time.Second  // how long such a request waits for a leader
 	gossipTimeout  = 5 * time.Second
+	quorumTimeout  = 1500 * time.Millisecond // several heartbeats
 	transferTries  = 5
 	forwardedField = "raftmqForwarded"
 )
@@ -55,6 +56,9 @@ func handleAdmin[T any](n *node, s *transport.Server, code int32, leader bool, f
 		serve := func() {
 			ctx, cancel := context.WithTimeout(n.ctx, adminTimeout)
 			defer cancel()
+			// An order whose giver has hung up is not carried out later: he has gone on without it.
+			stop := closing(r.Conn.Done(), cancel)
+			defer stop()
 			if leader && !n.group.raft.State().Ready {
 				if resp := n.elsewhere(ctx, cmd); resp != nil {
 					r.Reply(resp)
@@ -72,6 +76,19 @@ func handleAdmin[T any](n *node, s *transport.Server, code int32, leader bool, f
 			r.ReplyError(remoting.ResponseServiceNotAvailable, "this node is stopping")
 		}
 	})
+}
+
+// closing calls cancel when done is closed, until stop is called.
+func closing(done <-chan struct{}, cancel context.CancelFunc) (stop func()) {
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case <-done:
+			cancel()
+		case <-ended:
+		}
+	}()
+	return func() { close(ended) }
 }
 
 func answerAdmin[T any](ctx context.Context, body []byte, f func(context.Context, T) (any, error)) (*remoting.Command, error) {
@@ -171,10 +188,13 @@ func (n *node) removeNode(ctx context.Context, req remoting.RemoveRequest) (any,
 	case req.NodeID == n.cfg.NodeID:
 		return nil, fmt.Errorf("%w: %s leads; hand leadership over first (raftmq cluster transfer), or let it leave (raftmq node leave)", errRefused, req.NodeID)
 	}
-	if err := membership.CheckRemoval(n.cfg.NodeID, *target, list, v.LastContact); err != nil {
+	if err := n.awaitQuorumWithout(ctx, *target, list); err != nil {
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
 	}
 	alive := n.isAlive(*target)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	switch {
 	case req.Leaving:
 		if err := n.awaitLeaving(ctx, *target); err != nil {
@@ -196,6 +216,30 @@ func (n *node) removeNode(ctx context.Context, req remoting.RemoveRequest) (any,
 }
 
 func barKey(nodeID, incarnation string) string { return nodeID + "/" + incarnation }
+
+// awaitQuorumWithout waits until a majority of the voters that would stay has answered this leader since now. What they said before
+// may have been said before a partition.
+func (n *node) awaitQuorumWithout(ctx context.Context, target membership.Voter, list []membership.Voter) error {
+	ctx, cancel := context.WithTimeout(ctx, quorumTimeout)
+	defer cancel()
+	began := time.Now()
+	for {
+		err := membership.CheckRemoval(n.cfg.NodeID, target, list, func(nodeID string) time.Time {
+			if at := (voters{n.group}).LastContact(nodeID); at.After(began) {
+				return at
+			}
+			return time.Time{}
+		})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
 
 // isAlive reports whether gossip sees this very incarnation.
 func (n *node) isAlive(v membership.Voter) bool {

@@ -59,6 +59,7 @@ type brokerGroup struct {
 	retention    *retention.Loop
 
 	caught      atomic.Bool
+	alone       loneliness
 	raftLog     atomic.Pointer[raftnode.Node] // as raft, for goroutines that run before it is open
 	gossipAddr  func(nodeID string) string    // client address by gossip, for nodes that the tables don't know yet
 	onState     []func(raftnode.State)
@@ -189,6 +190,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		MaxUsedRatio: cfg.DiskMaxUsedSpaceRatio, CleanForciblyRatio: cfg.DiskSpaceCleanForciblyRatio, CleanForcibly: cfg.CleanFileForciblyEnable, Spare: g.spare, Logger: d.Logger})
 	g.server = transport.NewServer(transport.Config{Logger: d.Logger, OnFault: g.store.Fault})
 	g.broker.Register(g.server)
+	g.alone.server, g.alone.release, g.alone.deposed, g.alone.logger = g.server, g.broker.ReleaseParked, g.raft.QuorumLost, d.Logger
 	return g, nil
 }
 
@@ -241,6 +243,7 @@ func (g *brokerGroup) syncRaftLog() error {
 // start lets the group take part in Raft; it restores the latest snapshot before it returns.
 func (g *brokerGroup) start() error {
 	g.raft.OnState(g.stateChanged)
+	g.alone.leader(false)
 	return g.raft.Start()
 }
 
@@ -271,6 +274,7 @@ func (g *brokerGroup) stop(ctx context.Context) error {
 	if err := g.raft.TransferLeadership(); err != nil && g.hasPeers() {
 		g.logger.Warn("could not hand leadership over, followers will elect", "error", err)
 	}
+	g.alone.stop()
 	g.broker.Close()
 	return errors.Join(g.server.Shutdown(ctx), g.raft.Close(), g.trans.Close(), g.stream.Close(), g.peers.Close(), g.store.Close())
 }
@@ -348,6 +352,7 @@ func (g *brokerGroup) warnIgnored(s command.Settings) {
 }
 
 func (g *brokerGroup) stateChanged(s raftnode.State) {
+	g.alone.leader(s.LeaderID != "")
 	g.broker.StateChanged(s)
 	for _, f := range g.onState {
 		f(s)

@@ -325,6 +325,7 @@ func (n *node) routeGroup() route.Group {
 			return id, id != ""
 		},
 		CaughtUp: g.caughtUp,
+		Deposed:  g.raft.QuorumLost,
 		Members: func() []string {
 			servers, err := g.raft.Servers()
 			if err != nil {

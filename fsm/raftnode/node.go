@@ -24,6 +24,7 @@ type Node struct {
 	disk     *disk // times and guards both stores
 	link     *link
 	running  atomic.Pointer[raft.Raft] // raft, for link
+	ledTerm  atomic.Uint64             // the newest term that this node has led
 	proposer *proposer
 	hadState bool
 

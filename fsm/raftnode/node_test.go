@@ -85,6 +85,34 @@ func TestFollowerRefusesAndLeadershipMoves(t *testing.T) {
 	})
 }
 
+// A leader that a majority does not answer any more says so, within its lease; one that handed over does not.
+func TestQuorumLost(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, nil)
+	old := c.leader(t)
+	if err := c.nodes[old].TransferLeadership(); err != nil {
+		t.Fatal(err)
+	}
+	leader := c.anotherLeader(t, old, 10*time.Second)
+	for i, n := range c.nodes {
+		if n.QuorumLost() {
+			t.Errorf("n%d says that it lost its quorum after a transfer from n%d to n%d", i+1, old+1, leader+1)
+		}
+		if i != leader {
+			if err := n.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, 10*time.Second, "the leader without followers steps down", func() bool { return !c.nodes[leader].State().Ready })
+	if !c.nodes[leader].QuorumLost() {
+		t.Errorf("%+v, and it does not say that it lost its quorum", c.nodes[leader].State())
+	}
+	c.reopen(t, old)
+	c.leader(t)
+	eventually(t, 10*time.Second, "the deposed leader knows who leads", func() bool { return !c.nodes[leader].QuorumLost() })
+}
+
 func TestBoundOnBytesInFlight(t *testing.T) {
 	c := startCluster(t, func(_ int, cfg *Config) { cfg.InFlightBytes = 10_000; cfg.MaxCommandBytes = 4000 })
 	leader := c.nodes[c.leader(t)]

@@ -30,6 +30,13 @@ type State struct {
 // State is a cheap snapshot (one atomic load).
 func (n *Node) State() State { return *n.state.Load() }
 
+// QuorumLost reports that this node led and gave that up by itself, because a majority did not answer or because of its disk, and has
+// heard of no later term since: whoever may lead now, it is not this node. After a transfer, or when another one was elected, it is false.
+func (n *Node) QuorumLost() bool {
+	s := n.State()
+	return s.Role != Leader && s.LeaderID == "" && n.ledTerm.Load() != 0 && n.ledTerm.Load() == n.raft.CurrentTerm()
+}
+
 // watch turns Raft's observations into States, runs the barrier of each new term that this
 // node leads, and opens and closes the proposer. Owned by Start, ends with Close.
 func (n *Node) watch() {
@@ -37,6 +44,9 @@ func (n *Node) watch() {
 	var barrierTerm, readyTerm uint64
 	for {
 		s := n.current()
+		if s.Role == Leader {
+			n.ledTerm.Store(s.Term)
+		}
 		if s.Role == Leader && s.Term > barrierTerm {
 			barrierTerm = s.Term
 			n.link.forget()

@@ -34,6 +34,8 @@ var (
 // Config of a Cluster. Zero values take the defaults in parentheses.
 type Config struct {
 	Nodes int // number of nodes (3)
+	// Expect is how many of them form the cluster, the first ones (all). The others join when they are started.
+	Expect int
 	// Dir gets a folder nN for each node, with data, log and pid as scripts/cluster lays them
 	// out; created if it is missing, never removed by this package.
 	Dir string
@@ -63,6 +65,9 @@ type Cluster struct {
 func New(cfg Config) (*Cluster, error) {
 	if cfg.Nodes == 0 {
 		cfg.Nodes = 3
+	}
+	if cfg.Expect == 0 {
+		cfg.Expect = cfg.Nodes
 	}
 	if cfg.Dir == "" || cfg.Binary == "" {
 		return nil, errors.New("cluster: Dir and Binary are required")
@@ -139,9 +144,24 @@ func (c *Cluster) ClientAddrs() []string {
 	return addrs
 }
 
-// StartAll starts every node that is not running; it does not wait for them to serve.
-func (c *Cluster) StartAll() error {
+// RunningAddrs are the client addresses of the nodes that run now.
+func (c *Cluster) RunningAddrs() (addrs []string) {
 	for _, n := range c.nodes {
+		if n.Running() {
+			addrs = append(addrs, n.Addrs.Client)
+		}
+	}
+	return addrs
+}
+
+// StartAll starts every node that is not running; it does not wait for them to serve.
+func (c *Cluster) StartAll() error { return c.startFirst(len(c.nodes)) }
+
+// StartExpected starts those that form the cluster.
+func (c *Cluster) StartExpected() error { return c.startFirst(c.cfg.Expect) }
+
+func (c *Cluster) startFirst(count int) error {
+	for _, n := range c.nodes[:count] {
 		if n.Running() {
 			continue
 		}

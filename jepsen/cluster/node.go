@@ -56,7 +56,12 @@ func (n *Node) Args() []string {
 		"--raft-address", n.Addrs.Raft,
 		"--gossip-address", n.Addrs.Gossip,
 		"--http-address", n.Addrs.HTTP,
-		"--bootstrap-expect", strconv.Itoa(c.cfg.Nodes),
+	}
+	switch {
+	case n.Index <= c.cfg.Expect && (c.cfg.Expect > 1 || len(join) == 0):
+		args = append(args, "--bootstrap-expect", strconv.Itoa(c.cfg.Expect))
+	case n.Index <= c.cfg.Expect && n.mu.starts <= 1: // it forms a cluster alone, and the others come to it
+		return append(append(append(args, "--bootstrap-expect", "1"), c.cfg.Flags...), n.Flags...)
 	}
 	if len(join) > 0 {
 		args = append(args, "--join", strings.Join(join, ","))

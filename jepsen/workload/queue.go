@@ -91,7 +91,7 @@ func (w *Queue) Groups() []string { return w.groups }
 // SetUp creates the topic and starts the consumers.
 func (w *Queue) SetUp(ctx context.Context) error {
 	addrs := w.cluster.ClientAddrs()
-	if err := CreateTopic(ctx, addrs, w.cfg.Topic, w.cfg.Queues); err != nil {
+	if err := CreateTopic(ctx, w.cluster.RunningAddrs(), w.cfg.Topic, w.cfg.Queues); err != nil {
 		return err
 	}
 	for g := range w.groups {

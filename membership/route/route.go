@@ -51,7 +51,7 @@ var (
 const OrderNamespace = "ORDER_TOPIC_CONFIG"
 
 // DefaultLastLeaderGrace is Config.LastLeaderGrace's default.
-const DefaultLastLeaderGrace = 10 * time.Second
+const DefaultLastLeaderGrace = 3 * time.Second
 
 // Group is a broker group that this process takes part in.
 type Group struct {
@@ -60,6 +60,9 @@ type Group struct {
 	Tables      *metadata.Tables
 	// Leader is who leads by this node's Raft, now; false while none is known.
 	Leader func() (nodeID string, ok bool)
+	// Deposed reports that this node led and lost its quorum: there is no grace then, since the last leader, itself, certainly leads no
+	// more, and whoever asks must find the majority. nil: never.
+	Deposed func() bool
 	// Members are the node ids of the group's Raft configuration. nil: all nodes of the tables.
 	Members func() []string
 	// CaughtUp reports that the tables have once held all that the leader had committed
@@ -73,7 +76,7 @@ type Config struct {
 	// Gossip lists the members; nil where there is no gossip. They give addresses that the
 	// tables don't know yet, and leaders of groups that this process takes no part in.
 	Gossip func() []membership.Member
-	// LastLeaderGrace is how long the last leader is still published when none is known (10 s): a
+	// LastLeaderGrace is how long the last leader is still published when none is known (3 s): a
 	// brokerName without id 0 costs producers more than a hint that is wrong for an election's time.
 	LastLeaderGrace time.Duration
 	// Now is the clock (time.Now).
@@ -229,7 +232,9 @@ type leadership struct {
 
 // leader asks who leads group i and keeps what is needed for the grace.
 func (r *Router) leader(i int) leadership {
-	id, ok := r.cfg.Groups[i].Leader()
+	g := &r.cfg.Groups[i]
+	id, ok := g.Leader()
+	deposed := !ok && g.Deposed != nil && g.Deposed()
 	now := r.cfg.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,7 +246,7 @@ func (r *Router) leader(i int) leadership {
 	if last.ever && last.lostAt.IsZero() {
 		last.lostAt = now
 	}
-	if last.ever && now.Sub(last.lostAt) <= r.cfg.LastLeaderGrace {
+	if last.ever && now.Sub(last.lostAt) <= r.cfg.LastLeaderGrace && !deposed {
 		return leadership{nodeID: last.nodeID, ever: true}
 	}
 	return leadership{ever: last.ever}

@@ -119,6 +119,25 @@ func TestTopic(t *testing.T) {
 	}
 }
 
+// A node that led and lost its quorum names nobody, least of all itself, from that moment on; as soon as it hears of a leader it names that one.
+func TestDeposedLeaderHasNoGrace(t *testing.T) {
+	w := newWorld(t)
+	deposed := false
+	w.cfg.Groups[0].Deposed = func() bool { return deposed }
+	if _, err := w.Topic("T"); err != nil {
+		t.Fatal(err)
+	}
+	w.leader, deposed = "", true
+	w.LeaderChanged()
+	if r, err := w.Topic("T"); !errors.Is(err, ErrNoLeader) || errors.Is(err, ErrNoTopic) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	w.leader = "n2"
+	if r, err := w.Topic("T"); err != nil || r.Brokers[0].Addrs[0] != "n2:9876" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // wire.md §3.4: during an election the last leader stays id 0, a minority answers nothing.
 func TestLastLeaderGrace(t *testing.T) {
 	w := newWorld(t)

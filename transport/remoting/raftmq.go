@@ -5,6 +5,9 @@ package remoting
 // a NodeStatus as JSON. Any node answers, leader or not.
 const RequestNodeStatus int32 = 9001
 
+// IsOwn reports whether a request code is RaftMQ's own: for operators, and answered by a node whatever state it is in.
+func IsOwn(code int32) bool { return code > 9000 && code < 10000 }
+
 // NodeStatus is the body of a RequestNodeStatus answer and of GET /v1/status.
 type NodeStatus struct {
 	NodeID        string  `json:"nodeId"`
