@@ -201,7 +201,8 @@ type Log struct {
 	suspectMu sync.Mutex
 	damagedMu sync.Mutex // serialises changes of damaged; taken before suspectMu
 	damaged   atomic.Pointer[[]Damage]
-	inMemory  int64 // stagedInMemory
+	inMemory  int64      // stagedInMemory
+	served    boundaries // of CheckServed
 
 	// The writer's.
 	queues             queueTable

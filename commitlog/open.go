@@ -22,7 +22,7 @@ func Open(cfg Config) (*Log, error) {
 	}
 	l := &Log{
 		cfg: cfg, logger: cfg.Logger.Named("commitlog"),
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), inMemory: stagedInMemory,
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), inMemory: stagedInMemory, served: boundaries{long: longRecord},
 	}
 	if err := l.open(); err != nil {
 		return nil, errors.Join(err, l.closeFiles())

@@ -57,6 +57,7 @@ type brokerGroup struct {
 
 	transactions *transaction.Service
 	retention    *retention.Loop
+	logRanges    *logRanges
 
 	caught      atomic.Bool
 	alone       loneliness
@@ -191,6 +192,8 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	g.server = transport.NewServer(transport.Config{Logger: d.Logger, OnFault: g.store.Fault})
 	g.broker.Register(g.server)
 	g.alone.server, g.alone.release, g.alone.deposed, g.alone.logger = g.server, g.broker.ReleaseParked, g.raft.QuorumLost, d.Logger
+	g.logRanges = &logRanges{store: g.store}
+	g.logRanges.register(g.server)
 	return g, nil
 }
 

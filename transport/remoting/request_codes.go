@@ -329,6 +329,10 @@ func RequestCodeName(code int32) string {
 		return "LEAVE"
 	case RequestUpgrade:
 		return "UPGRADE"
+	case RequestLogRange:
+		return "LOG_RANGE"
+	case RequestLogSum:
+		return "LOG_SUM"
 	case RequestPopMessage:
 		return "POP_MESSAGE"
 	case RequestAckMessage:

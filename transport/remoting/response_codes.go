@@ -146,6 +146,10 @@ func ResponseCodeName(code int32) string {
 		return "USER_NOT_EXIST"
 	case ResponsePolicyNotExist:
 		return "POLICY_NOT_EXIST"
+	case ResponseLogRangeOutside:
+		return "LOG_RANGE_OUTSIDE"
+	case ResponseLogRangeDamaged:
+		return "LOG_RANGE_DAMAGED"
 	}
 	return strconv.Itoa(int(code))
 }
