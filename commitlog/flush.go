@@ -31,6 +31,9 @@ func (l *Log) Flush(leastPages int) (int64, error) {
 // poisons the log.
 func (l *Log) CommitBuffers(leastPages int) (int64, error) { return l.log.CommitBuffers(leastPages) }
 
+// Uncommitted is how many published bytes wait in write buffers.
+func (l *Log) Uncommitted() int64 { return l.log.Uncommitted() }
+
 // Close stops the pre-allocation goroutine, makes everything durable, stores the recovery point and
 // unmaps, each segment after its views are gone. A second call does nothing.
 func (l *Log) Close() error {

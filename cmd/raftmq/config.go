@@ -85,6 +85,15 @@ type Config struct {
 	CommitCommitLogThoroughInterval time.Duration
 	// WarmMappedFileEnable brings the next segments into memory and locks them there (warmMapedFileEnable). Local.
 	WarmMappedFileEnable bool
+	// AccessMessageInMemoryMaxRatio is the percentage of the machine's memory within which of the log's end messages count as in memory,
+	// and the others bound one pull of such messages and of those behind them (RocketMQ's). Local.
+	AccessMessageInMemoryMaxRatio     int
+	MaxTransferBytesOnMessageInMemory int64
+	MaxTransferCountOnMessageInMemory int
+	MaxTransferBytesOnMessageInDisk   int64
+	MaxTransferCountOnMessageInDisk   int
+	// SlaveReadEnable sends consumers that are behind what is in memory to a replica. Local: the node that answers counts.
+	SlaveReadEnable bool
 	// MessageIndexEnable keeps the key index that queries by key and by unique key need. Local. Switched on
 	// later, it is built from the whole log while the node serves.
 	MessageIndexEnable bool
@@ -205,6 +214,12 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.IntVar(&c.CommitCommitLogLeastPages, "commit-commit-log-least-pages", 4, "`number` of 4 KiB pages that the commit thread waits for")
 	fs.DurationVar(&c.CommitCommitLogThoroughInterval, "commit-commit-log-thorough-interval", 200*time.Millisecond, "`duration` after which it commits less")
 	fs.BoolVar(&c.WarmMappedFileEnable, "warm-mapped-file-enable", false, "bring the next segments into memory and lock them there")
+	fs.IntVar(&c.AccessMessageInMemoryMaxRatio, "access-message-in-memory-max-ratio", 40, "messages within this `percent` of the machine's memory of the log's end count as in memory")
+	sizeVar(fs, &c.MaxTransferBytesOnMessageInMemory, "max-transfer-bytes-on-message-in-memory", 256*kib, "most of a pull of such messages, `size`")
+	fs.IntVar(&c.MaxTransferCountOnMessageInMemory, "max-transfer-count-on-message-in-memory", 32, "and their most `number`")
+	sizeVar(fs, &c.MaxTransferBytesOnMessageInDisk, "max-transfer-bytes-on-message-in-disk", 64*kib, "most of a pull of other messages, `size`")
+	fs.IntVar(&c.MaxTransferCountOnMessageInDisk, "max-transfer-count-on-message-in-disk", 8, "and their most `number`")
+	fs.BoolVar(&c.SlaveReadEnable, "slave-read-enable", false, "send consumers that are behind what is in memory to a replica")
 	fs.BoolVar(&c.MessageIndexEnable, "message-index-enable", true, "keep the key index, for queries by key and unique key")
 	fs.IntVar(&c.MaxHashSlotNum, "max-hash-slot-num", 5_000_000, "`number` of hash slots of a key index file")
 	fs.IntVar(&c.MaxIndexNum, "max-index-num", 20_000_000, "`number` of entries of a key index file")

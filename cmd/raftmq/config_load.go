@@ -62,6 +62,10 @@ func fillFlags(fs *pflag.FlagSet, file string) error {
 			source = "file " + file
 		}
 		if err := setFlag(fs, f, v.Get(f.Name)); err != nil {
+			var plain flagError
+			if errors.As(plainFlagError(err), &plain) {
+				err = fmt.Errorf("%q: %s", plain.value, plain.allowed)
+			}
 			errs = append(errs, fmt.Errorf("--%s in %s: %w", f.Name, source, err))
 		}
 	})

@@ -22,6 +22,7 @@ func parse(t *testing.T, args ...string) (Config, error) {
 		RunE: func(cmd *cobra.Command, _ []string) error { return loadConfig(cmd, &c, file) }}
 	cmd.Flags().StringVar(&file, configFlag, "", "")
 	serverFlags(cmd.Flags(), &c)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainFlagError(err) })
 	if args == nil {
 		args = []string{}
 	}
@@ -94,6 +95,8 @@ func TestConfigDefaults(t *testing.T) {
 		ClientAdvertise: "127.0.0.1:9876", RaftAdvertise: "127.0.0.1:9877", GossipAdvertise: "127.0.0.1:9878", HTTPAdvertise: "127.0.0.1:9879",
 		FlushDiskType: "ASYNC_FLUSH", MappedFileSizeCommitLog: 1 << 30, MappedFileSizeConsumeQueue: 6_000_000, MaxMappedSegments: 128, TransientStorePoolSize: 5,
 		CommitIntervalCommitLog: 200 * time.Millisecond, CommitCommitLogLeastPages: 4, CommitCommitLogThoroughInterval: 200 * time.Millisecond,
+		AccessMessageInMemoryMaxRatio: 40, MaxTransferBytesOnMessageInMemory: 262144, MaxTransferCountOnMessageInMemory: 32,
+		MaxTransferBytesOnMessageInDisk: 65536, MaxTransferCountOnMessageInDisk: 8,
 		MessageIndexEnable: true, MaxHashSlotNum: 5_000_000, MaxIndexNum: 20_000_000,
 		FileReservedTime: 72 * time.Hour, DeleteWhen: "04", DiskMaxUsedSpaceRatio: 75, DiskSpaceCleanForciblyRatio: 85, CleanFileForciblyEnable: true, DiskSpaceWarningLevelRatio: 90,
 		RaftLogStore: "wal", RaftHeartbeatTimeout: 800 * time.Millisecond, RaftElectionTimeout: 800 * time.Millisecond, DiskStallTimeout: 5 * time.Second,
@@ -172,6 +175,12 @@ func TestConfigRefusals(t *testing.T) {
 		{"--transient-store-pool-size=0", []string{"--transient-store-pool-size 0", "1 to 64"}},
 		{"--commit-interval-commit-log=2m", []string{"--commit-interval-commit-log 2m0s", "1ms to 1m0s"}},
 		{"--commit-commit-log-least-pages=-1", []string{"--commit-commit-log-least-pages -1", "0 to"}},
+		{"--access-message-in-memory-max-ratio=101", []string{"--access-message-in-memory-max-ratio 101", "0 to 100"}},
+		{"--max-transfer-bytes-on-message-in-memory=9MiB", []string{`--max-transfer-bytes-on-message-in-memory "9MiB"`, "1 to 8MiB"}},
+		{"--max-transfer-count-on-message-in-disk=0", []string{"--max-transfer-count-on-message-in-disk 0", "1 to 1024"}},
+		{"--bootstrap-expect=x", []string{`--bootstrap-expect "x": allowed is a whole number`}},
+		{"--transaction-timeout=x", []string{`--transaction-timeout "x": allowed is a number with a unit`}},
+		{"--max-mapped-segments=99999999999999999999", []string{"is out of range, allowed is a whole number"}},
 		{"--max-mapped-segments=3", []string{"--max-mapped-segments 3", "4 to 30000"}},
 		{"--mapped-file-size-consume-queue=20", []string{`--mapped-file-size-consume-queue "20"`, "2000 to 1GiB"}},
 		{"--max-message-size=20MiB", []string{`--max-message-size "20MiB"`, "1KiB to 7MiB"}},
@@ -207,6 +216,25 @@ func TestConfigRefusals(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFlagTexts: every command says in plain words what a flag's value may be.
+func TestFlagTexts(t *testing.T) {
+	for args, want := range map[string]string{
+		"server --bootstrap-expect x":                  `--bootstrap-expect "x": allowed is a whole number`,
+		"bench --connections 1.5":                      `--connections "1.5": allowed is a whole number`,
+		"topic create a --queues 99999999999999999999": `--queues "99999999999999999999": is out of range, allowed is a whole number`,
+		"cluster verify --wait 3":                      `--wait "3": allowed is a number with a unit, such as 500ms, 30s, 5m or 72h`,
+		"cluster verify --last many":                   `--last "many": is no size: allowed are bytes`,
+		"store dump d --limit x":                       `--limit "x": allowed is a whole number`,
+		"server --auto-create-topic=maybe":             `--auto-create-topic "maybe": allowed are true and false`,
+	} {
+		root := newRoot()
+		root.SetArgs(strings.Fields(args))
+		if err := root.Execute(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
 	}
 }
 

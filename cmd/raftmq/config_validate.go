@@ -48,6 +48,8 @@ const (
 	minQueueFileSize     = 2000
 	minMappedSegments    = 4
 	maxPoolSize          = 64
+	maxTransferBytes     = 8 * mib // with one more message below the frame that clients take (16 MiB)
+	maxTransferCount     = 1024    // the broker's own bound
 	maxLeastPages        = 1 << 20
 	maxMappedSegments    = 30_000 // below vm.max_map_count, with the queues' files
 	maxHashSlots         = 100_000_000
@@ -241,6 +243,11 @@ func (c *Config) checkStore() (errs []error) {
 	if c.CommitCommitLogLeastPages < 0 || c.CommitCommitLogLeastPages > maxLeastPages {
 		errs = append(errs, flagError{"commit-commit-log-least-pages", c.CommitCommitLogLeastPages, fmt.Sprintf("allowed are 0 to %d", maxLeastPages)})
 	}
+	errs = append(errs, checkNumber("access-message-in-memory-max-ratio", c.AccessMessageInMemoryMaxRatio, 0, 100)...)
+	errs = append(errs, checkSize("max-transfer-bytes-on-message-in-memory", c.MaxTransferBytesOnMessageInMemory, 1, maxTransferBytes)...)
+	errs = append(errs, checkSize("max-transfer-bytes-on-message-in-disk", c.MaxTransferBytesOnMessageInDisk, 1, maxTransferBytes)...)
+	errs = append(errs, checkNumber("max-transfer-count-on-message-in-memory", c.MaxTransferCountOnMessageInMemory, 1, maxTransferCount)...)
+	errs = append(errs, checkNumber("max-transfer-count-on-message-in-disk", c.MaxTransferCountOnMessageInDisk, 1, maxTransferCount)...)
 	if c.MaxMappedSegments < minMappedSegments || c.MaxMappedSegments > maxMappedSegments {
 		errs = append(errs, flagError{"max-mapped-segments", c.MaxMappedSegments, fmt.Sprintf("allowed are %d to %d", minMappedSegments, maxMappedSegments)})
 	}

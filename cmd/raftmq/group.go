@@ -62,6 +62,7 @@ type brokerGroup struct {
 	caught      atomic.Bool
 	alone       loneliness
 	raftLog     atomic.Pointer[raftnode.Node] // as raft, for goroutines that run before it is open
+	alive       func(nodeID string) bool      // by gossip, or this node
 	gossipAddr  func(nodeID string) string    // client address by gossip, for nodes that the tables don't know yet
 	onState     []func(raftnode.State)
 	onTables    []func()
@@ -78,6 +79,7 @@ type groupDeps struct {
 	OnTables   []func()
 	OnMark     func(fsm.Mark)
 	GossipAddr func(nodeID string) string
+	Alive      func(nodeID string) bool   // by gossip
 	PeerAddr   func(nodeID string) string // Raft address by gossip
 	FirstLevel func() command.Level       // the feature level of a new cluster
 	Logger     hclog.Logger
@@ -88,7 +90,7 @@ type groupDeps struct {
 func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	cfg := d.Config
 	g := &brokerGroup{cfg: cfg, identity: d.Identity, logger: d.Logger, fatal: d.OnFatal, tables: metadata.New(), groups: group.NewRegistry(nil),
-		onState: d.OnState, onTables: d.OnTables, gossipAddr: d.GossipAddr, firstLevel: d.FirstLevel}
+		onState: d.OnState, onTables: d.OnTables, gossipAddr: d.GossipAddr, alive: d.Alive, firstLevel: d.FirstLevel}
 	var undo []func() error
 	defer func() {
 		if err != nil {
@@ -117,6 +119,8 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MessageIndexEnable: cfg.MessageIndexEnable, MaxHashSlotNum: cfg.MaxHashSlotNum, MaxIndexNum: cfg.MaxIndexNum,
 		TransientStorePoolSize: cfg.poolSize(), CommitInterval: cfg.CommitIntervalCommitLog, CommitThoroughInterval: cfg.CommitCommitLogThoroughInterval,
 		CommitLeastPages: cfg.leastPages(), WarmMappedFile: cfg.WarmMappedFileEnable,
+		HotBytes: cfg.hotBytes(), TransferInMemory: store.Transfer{Bytes: int(cfg.MaxTransferBytesOnMessageInMemory), Msgs: cfg.MaxTransferCountOnMessageInMemory},
+		TransferOnDisk:    store.Transfer{Bytes: int(cfg.MaxTransferBytesOnMessageInDisk), Msgs: cfg.MaxTransferCountOnMessageInDisk},
 		MaxMappedSegments: cfg.MaxMappedSegments, Snapshot: func() (store.Position, error) { return fsm.NewestPosition(files, staging) },
 		RaftLast: raftLast, BeforePoint: g.syncRaftLog,
 		MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Logger: d.Logger})
@@ -172,7 +176,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	undo = append(undo, g.peers.Close)
 	g.broker, err = broker.New(broker.Config{Raft: g.raft, Store: g.store, Tables: g.tables, Groups: g.groups,
 		ClusterName: cfg.ClusterName, BrokerName: cfg.BrokerName, StoreHost: storeHost,
-		LeaderAddr: g.leaderAddr, Forward: g.forward, Peers: g.peerAddrs, Ask: g.askPeer, BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
+		LeaderAddr: g.leaderAddr, Forward: g.forward, Peers: g.peerAddrs, Ask: g.askPeer, BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp, SlaveReadEnable: cfg.SlaveReadEnable, Replicas: g.replicas,
 		HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(),
 		DeleteExpired: func() { g.retention.Arm() }, TransactionUnknown: func(half int64) { g.transactions.Unknown(half) }, Logger: d.Logger})
 	if err != nil {
@@ -216,6 +220,14 @@ func (c *Config) poolSize() int {
 		return 0
 	}
 	return c.TransientStorePoolSize
+}
+
+// hotBytes is AccessMessageInMemoryMaxRatio in bytes for the store, whose 0 is its default.
+func (c *Config) hotBytes() int64 {
+	if c.AccessMessageInMemoryMaxRatio == 0 {
+		return -1
+	}
+	return store.MemoryBytes() / 100 * int64(c.AccessMessageInMemoryMaxRatio)
 }
 
 // leastPages is CommitCommitLogLeastPages for the store, whose 0 is its default.
@@ -424,6 +436,17 @@ func (g *brokerGroup) brokerIDOf(nodeID string) int64 {
 	return n.Number
 }
 
+// replicas are the broker ids of the nodes that do not lead and are alive for gossip.
+func (g *brokerGroup) replicas() (ids []int64) {
+	leader := g.raft.State().LeaderID
+	for _, n := range g.tables.Nodes() {
+		if n.ID != leader && g.alive(n.ID) {
+			ids = append(ids, n.Number)
+		}
+	}
+	return ids
+}
+
 var errNoLeader = errors.New("no leader is known; try again")
 
 // forward sends a request to the leader.
@@ -549,10 +572,15 @@ func (c *Config) properties() map[string]string {
 		"diskSpaceWarningLevelRatio": strconv.Itoa(c.DiskSpaceWarningLevelRatio), "diskSpaceCleanForciblyRatio": strconv.Itoa(c.DiskSpaceCleanForciblyRatio),
 		"messageIndexEnable": strconv.FormatBool(c.MessageIndexEnable), "maxHashSlotNum": strconv.Itoa(c.MaxHashSlotNum), "maxIndexNum": strconv.Itoa(c.MaxIndexNum),
 		"transientStorePoolEnable": strconv.FormatBool(c.TransientStorePoolEnable), "transientStorePoolSize": strconv.Itoa(c.TransientStorePoolSize),
-		"commitIntervalCommitLog":         strconv.FormatInt(c.CommitIntervalCommitLog.Milliseconds(), 10),
-		"commitCommitLogLeastPages":       strconv.Itoa(c.CommitCommitLogLeastPages),
-		"commitCommitLogThoroughInterval": strconv.FormatInt(c.CommitCommitLogThoroughInterval.Milliseconds(), 10),
-		"warmMapedFileEnable":             strconv.FormatBool(c.WarmMappedFileEnable), "enableConsumeQueueExt": "false",
+		"commitIntervalCommitLog":           strconv.FormatInt(c.CommitIntervalCommitLog.Milliseconds(), 10),
+		"commitCommitLogLeastPages":         strconv.Itoa(c.CommitCommitLogLeastPages),
+		"commitCommitLogThoroughInterval":   strconv.FormatInt(c.CommitCommitLogThoroughInterval.Milliseconds(), 10),
+		"accessMessageInMemoryMaxRatio":     strconv.Itoa(c.AccessMessageInMemoryMaxRatio),
+		"maxTransferBytesOnMessageInMemory": strconv.FormatInt(c.MaxTransferBytesOnMessageInMemory, 10),
+		"maxTransferCountOnMessageInMemory": strconv.Itoa(c.MaxTransferCountOnMessageInMemory),
+		"maxTransferBytesOnMessageInDisk":   strconv.FormatInt(c.MaxTransferBytesOnMessageInDisk, 10),
+		"maxTransferCountOnMessageInDisk":   strconv.Itoa(c.MaxTransferCountOnMessageInDisk),
+		"warmMapedFileEnable":               strconv.FormatBool(c.WarmMappedFileEnable), "enableConsumeQueueExt": "false",
 		"flushDiskType": c.FlushDiskType, "maxMessageSize": strconv.FormatInt(c.MaxMessageSize, 10),
 		"autoCreateTopicEnable": strconv.FormatBool(c.AutoCreateTopic), "autoCreateSubscriptionGroup": strconv.FormatBool(c.AutoCreateGroup),
 		"defaultTopicQueueNums": strconv.Itoa(c.DefaultTopicQueues), "messageDelayLevel": c.MessageDelayLevel,

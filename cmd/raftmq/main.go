@@ -57,6 +57,7 @@ Every flag can also be set in the environment: --name-servers is RAFTMQ_NAME_SER
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainFlagError(err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newServerCommand(), newClusterCommand(), newNodeCommand(), newTopicCommand(), newProduceCommand(), newConsumeCommand(), newBenchCommand(), newStoreCommand(), newVersionCommand())
 	return root

@@ -78,7 +78,7 @@ func (n *node) start() (err error) {
 		return fmt.Errorf("--client-address %s: %w", cfg.ClientAddress, err)
 	}
 	n.group, err = openGroup(groupDeps{Config: cfg, Identity: n.id, OnFatal: n.die, Logger: n.logger,
-		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, GossipAddr: n.gossipAddr, PeerAddr: n.peerAddr, FirstLevel: n.firstLevel})
+		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, GossipAddr: n.gossipAddr, Alive: n.alive, PeerAddr: n.peerAddr, FirstLevel: n.firstLevel})
 	if err != nil {
 		_ = clients.Close()
 		return err
@@ -146,6 +146,12 @@ func (n *node) peerAddr(nodeID string) string {
 func (n *node) gossipAddr(nodeID string) string {
 	m, _ := n.members.Member(nodeID)
 	return m.ClientAddr
+}
+
+// alive reports whether gossip has a member, or this node itself, for alive.
+func (n *node) alive(nodeID string) bool {
+	m, ok := n.members.Member(nodeID)
+	return ok && m.State == membership.Alive
 }
 
 // Fatal delivers the error that this node must stop for.

@@ -13,8 +13,6 @@ import (
 	"raftmq/transport"
 	"raftmq/transport/metrics"
 	"raftmq/transport/remoting"
-
-	"golang.org/x/sys/unix"
 )
 
 // registerStatus answers remoting.RequestNodeStatus.
@@ -47,14 +45,14 @@ func (n *node) status() remoting.NodeStatus {
 	g := n.group
 	state, idx, st := g.raft.State(), g.raft.Indexes(), g.store.Stats()
 	settings, _ := g.tables.Settings()
+	disk := g.store.Space().CommitLog
 	s := remoting.NodeStatus{NodeID: n.cfg.NodeID, Version: version, ClusterName: n.cfg.ClusterName, ClusterID: settings.ClusterID, Group: n.cfg.BrokerName,
 		UptimeSeconds: time.Since(n.started).Seconds(), Level: int(command.Newest), ClusterLevel: int(g.tables.Level()), Role: string(state.Role), Term: state.Term, LeaderID: state.LeaderID, Ready: state.Ready,
 		AppliedIndex: g.fsm.Applied(), CommitIndex: idx.Commit, LastRaftIndex: idx.Last, SnapshotIndex: idx.Snapshot,
 		LogMin: st.MinOffset, LogMax: st.MaxOffset, FlushedTo: st.FlushedTo, DispatchedTo: st.DispatchedTo, Queues: st.Queues, Segments: st.Segments,
-		LogFileMin: st.FileMin, RunningFlags: g.store.Flags().String(), DiskRatio: g.store.Space().CommitLog.Ratio(),
+		LogFileMin: st.FileMin, RunningFlags: g.store.Flags().String(), DiskRatio: disk.Ratio(), DiskFree: disk.Usable, DiskTotal: disk.Total,
 		FlushDiskType: n.cfg.FlushDiskType, RaftLogStore: n.cfg.RaftLogStore, Durability: n.cfg.Durability(),
 		CaughtUp: g.caughtUp(), LastContactMillis: contactMillis(state, idx.LastContact)}
-	s.DiskFree, s.DiskTotal = diskSpace(n.cfg.DataDir)
 	if p := g.raft.DiskProblem(); p != nil {
 		s.DiskProblem = p.Reason
 	}
@@ -72,15 +70,6 @@ func contactMillis(state raftnode.State, last time.Time) int64 {
 		return -1
 	}
 	return time.Since(last).Milliseconds()
-}
-
-// diskSpace is what the file system of a folder has for this process, and its size; zeroes when it does not say.
-func diskSpace(dir string) (free, total int64) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, 0
-	}
-	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize)
 }
 
 // peers joins what Raft's configuration, the tables and gossip know.
@@ -222,6 +211,11 @@ func (n *node) metrics() []metrics.Metric {
 		gauge("key_index_files", "files of the key index", func() float64 { return float64(g.store.Stats().IndexFiles) }),
 		counter("commitlog_put_messages_total", "messages appended on this node", func() float64 { return float64(g.store.Stats().PutMessages) }),
 		counter("commitlog_put_bytes_total", "bytes of them", func() float64 { return float64(g.store.Stats().PutBytes) }),
+		counter("cold_read_messages_total", "messages pulled that no longer counted as in memory", func() float64 { return float64(g.store.Stats().ColdMessages) }),
+		counter("cold_read_bytes_total", "bytes of them", func() float64 { return float64(g.store.Stats().ColdBytes) }),
+		counter("cold_reads_total", "pulls that returned such messages", func() float64 { return float64(g.store.Stats().ColdReads) }),
+		gauge("store_pool_uncommitted_bytes", "log bytes that wait in buffers of the transient store pool", func() float64 { return float64(g.store.Stats().Uncommitted) }),
+		gauge("store_pool_free_buffers", "free buffers of the transient store pool, -1 without one", func() float64 { return float64(g.store.Stats().FreeBuffers) }),
 		counter("delay_delivered_messages_total", "delayed messages delivered by this node as leader", func() float64 { return float64(g.delay.Stats().Delivered) }),
 		counter("delay_discarded_messages_total", "delayed messages passed over because they had nowhere to go", func() float64 { return float64(g.delay.Stats().Discarded) }),
 		gauge("delay_pending_messages", "delayed messages that wait", func() float64 { return float64(g.delay.Stats().Pending) }),

@@ -379,10 +379,11 @@ func diskText(s *nodeStatus) string {
 	switch {
 	case s.DiskProblem != "":
 		return "SICK"
-	case s.DiskTotal == 0:
+	case s.DiskTotal == 0 || s.DiskRatio < 0:
 		return "-"
 	}
-	return fmt.Sprintf("%d%% of %s", 100-s.DiskFree*100/s.DiskTotal, formatBytes(s.DiskTotal))
+	// The ratio that the store and its retention go by.
+	return fmt.Sprintf("%.0f%% of %s", 100*s.DiskRatio, formatBytes(s.DiskTotal))
 }
 
 // formatBytes rounds a size for people.

@@ -131,7 +131,7 @@ Exit status: 0 all well, 1 damage was found (verify), 2 the folder could not be 
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return unreadable(err) })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return unreadable(plainFlagError(err)) })
 	cmd.AddCommand(newStoreDumpCommand(), newStoreVerifyCommand(), newStoreStatCommand(), newStoreCompareCommand(), newStoreExportConfigCommand())
 	return cmd
 }

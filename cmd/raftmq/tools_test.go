@@ -270,7 +270,8 @@ func TestStatusOddities(t *testing.T) {
 	}
 	var b bytes.Buffer
 	for _, test := range []struct{ got, want string }{
-		{diskText(&nodeStatus{NodeStatus: remoting.NodeStatus{DiskFree: 256 << 20, DiskTotal: 1 << 30}}), "75% of 1.0 GiB"},
+		{diskText(&nodeStatus{NodeStatus: remoting.NodeStatus{DiskFree: 256 << 20, DiskTotal: 1 << 30, DiskRatio: 0.76}}), "76% of 1.0 GiB"},
+		{diskText(&nodeStatus{NodeStatus: remoting.NodeStatus{DiskTotal: 1 << 30, DiskRatio: -1}}), "-"},
 		{diskText(&nodeStatus{NodeStatus: remoting.NodeStatus{DiskTotal: 1, DiskProblem: "x"}}), "SICK"},
 		{contactText(&nodeStatus{NodeStatus: remoting.NodeStatus{LastContactMillis: 1234}}), "1.23s"},
 		{contactText(&nodeStatus{NodeStatus: remoting.NodeStatus{LastContactMillis: -1}}), "never"},

@@ -103,6 +103,9 @@ func (q *Queue) CommitBuffers(leastPages int) (int64, error) {
 	return q.commitBuffersLocked(leastPages)
 }
 
+// Uncommitted is how many bytes wait for CommitBuffers.
+func (q *Queue) Uncommitted() int64 { return max(0, q.published.Load()-q.readable.Load()) }
+
 // commitBuffersLocked is CommitBuffers with commitMu held.
 func (q *Queue) commitBuffersLocked(leastPages int) (int64, error) {
 	to := q.published.Load()

@@ -47,6 +47,11 @@ type Config struct {
 	TransientStorePoolSize                 int
 	CommitInterval, CommitThoroughInterval time.Duration
 	CommitLeastPages                       int // negative: 0
+	// HotBytes is how far behind the log's end a message counts as still in memory (accessMessageInMemoryMaxRatio: 40 % of the
+	// machine's memory; negative: nothing does). TransferInMemory (262,144 bytes, 32 messages) and TransferOnDisk (65,536 bytes, 8
+	// messages) bound a Get of such messages and of others.
+	HotBytes                         int64
+	TransferInMemory, TransferOnDisk Transfer
 	// WarmMappedFile brings segments that were made ahead into memory and locks them there (warmMapedFileEnable).
 	WarmMappedFile bool
 	// VerifyBytes is how much of the log below the recovery point Open verifies, in whole entries (64 MiB; negative: nothing).
@@ -125,6 +130,11 @@ func (c *Config) fillIn() {
 	if c.AllocateTimeout == 0 {
 		c.AllocateTimeout = 5 * time.Second
 	}
+	if c.HotBytes == 0 {
+		c.HotBytes = MemoryBytes() / 100 * 40
+	}
+	c.TransferInMemory.fillIn(transferInMemory)
+	c.TransferOnDisk.fillIn(transferOnDisk)
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}

@@ -11,11 +11,8 @@ import (
 	"raftmq/commitlog/record"
 )
 
-// Limits of Get (RocketMQ's DefaultMessageStore).
-const (
-	defaultMaxBytes = 262144 // maxTransferBytesOnMessageInMemory
-	minScanUnits    = 800    // 16,000 bytes of units
-)
+// minScanUnits is how many units Get looks at (16,000 bytes, as RocketMQ's DefaultMessageStore).
+const minScanUnits = 800
 
 // GetStatus is RocketMQ's GetMessageStatus.
 type GetStatus uint8
@@ -50,7 +47,7 @@ type GetRequest struct {
 	QueueID  int32
 	Offset   int64
 	MaxMsgs  int // below 1 counts as 1
-	MaxBytes int // 0: RocketMQ's 262144
+	MaxBytes int // 0: the store's Transfer limits, of bytes and of messages; else this is the only limit beside MaxMsgs
 	// MinFloor hides offsets below it (deleted and re-created topics).
 	MinFloor int64
 	// Match decides by tags code; nil matches all.
@@ -63,6 +60,11 @@ type GetResult struct {
 	NextBeginOffset, MinOffset, MaxOffset int64
 	Buffers                               [][]byte // whole records, in order; adjacent ones may share a buffer
 	Count, Bytes                          int
+	// ColdCount and ColdBytes are the part of them that counts as read from disk.
+	ColdCount, ColdBytes int
+	// Lagging (RocketMQ's suggestPullingFromSlave): the last unit that was looked at counts as on disk, so who reads here had better read from
+	// a replica. Of a scan only.
+	Lagging bool
 	// BehindBytes is how far the last unit that was looked at is behind the end of the log; LastStored the store time of
 	// the last message, ms. Of a scan only.
 	BehindBytes, LastStored int64
@@ -125,8 +127,7 @@ func boundsOf(q *consumequeue.Queue, t *tail) bounds {
 // Get reads by queue offset, as RocketMQ's DefaultMessageStore.getMessage does (the format
 // notes' §8.1), with these differences: reading makes no queue; offsets that are published but
 // not yet dispatched are "nothing yet" (OffsetOverflowOne), as an acknowledged message is
-// never out of range (F94); only MaxMsgs and MaxBytes limit a batch. The first message is
-// returned whatever its size. No allocation with a reused result.
+// never out of range (F94). No allocation with a reused result.
 func (s *Store) Get(req *GetRequest, res *GetResult) {
 	if len(res.held) > 0 {
 		res.Release()
@@ -180,10 +181,7 @@ func (e *unitError) Unwrap() error { return errDamagedUnit }
 // those of a closing store is damage or a failing disk.
 func (s *Store) scan(q *consumequeue.Queue, req *GetRequest, res *GetResult) (err error) {
 	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)
-	maxMsgs, maxBytes := max(req.MaxMsgs, 1), req.MaxBytes
-	if maxBytes <= 0 {
-		maxBytes = defaultMaxBytes
-	}
+	maxMsgs := max(req.MaxMsgs, 1)
 	view, err := q.View(req.Offset, max(minScanUnits, maxMsgs))
 	if err != nil {
 		return err
@@ -194,11 +192,16 @@ func (s *Store) scan(q *consumequeue.Queue, req *GetRequest, res *GetResult) (er
 	removed := int64(math.MinInt64) // units of records below it are skipped
 	for i := range view.Units.Len() {
 		u := view.Units.At(i)
-		if res.Count > 0 && (res.Count >= maxMsgs || res.Bytes+int(u.Size) > maxBytes) {
-			break
+		behind := end - u.PhyOffset
+		onDisk := behind > s.cfg.HotBytes
+		if res.Count > 0 {
+			limit := s.limit(req, onDisk)
+			if res.Count >= min(maxMsgs, limit.Msgs) || res.Bytes+int(u.Size) > limit.Bytes {
+				break
+			}
 		}
 		n := req.Offset + int64(i)
-		res.NextBeginOffset, res.BehindBytes = n+1, end-u.PhyOffset
+		res.NextBeginOffset, res.BehindBytes, res.Lagging = n+1, behind, onDisk
 		if u.PhyOffset < removed || req.Match != nil && !req.Match(u.TagsCode) {
 			continue
 		}
@@ -214,8 +217,25 @@ func (s *Store) scan(q *consumequeue.Queue, req *GetRequest, res *GetResult) (er
 			return err
 		}
 		res.Status = Found
+		if onDisk {
+			res.ColdCount++
+			res.ColdBytes += int(u.Size)
+		}
 	}
+	s.cold.count(res)
 	return nil
+}
+
+// limit is what bounds a result before a message that is in memory or on disk.
+func (s *Store) limit(req *GetRequest, onDisk bool) Transfer {
+	switch {
+	case req.MaxBytes > 0:
+		return Transfer{Bytes: req.MaxBytes, Msgs: math.MaxInt}
+	case onDisk:
+		return s.cfg.TransferOnDisk
+	default:
+		return s.cfg.TransferInMemory
+	}
 }
 
 // add appends the record of unit n.

@@ -326,13 +326,17 @@ func TestOffsetByTime(t *testing.T) {
 		apply(t, s, uint64(i+1), command{topic: "A", stored: ms, bodies: [][]byte{[]byte("x")}})
 	}
 	settle(t, s)
-	for _, c := range []struct{ millis, want int64 }{{-1, 0}, {999, 0}, {1000, 0}, {1001, 2}, {1010, 2}, {1011, 3}, {1020, 3}, {1021, 6}, {1050, 6}, {1051, 7}, {1 << 60, 7}} {
-		if got := s.OffsetByTime("A", 0, c.millis); got != c.want {
-			t.Errorf("%d: %d, want %d", c.millis, got, c.want)
+	for _, c := range []struct{ millis, first, last int64 }{{-1, 0, 0}, {999, 0, 0}, {1000, 0, 1}, {1001, 2, 1}, {1010, 2, 2}, {1011, 3, 2},
+		{1020, 3, 5}, {1021, 6, 5}, {1050, 6, 6}, {1051, 7, 6}, {1 << 60, 7, 6}} {
+		if got := s.OffsetByTime("A", 0, c.millis); got != c.first {
+			t.Errorf("%d: %d, want %d", c.millis, got, c.first)
+		}
+		if got := s.LastOffsetByTime("A", 0, c.millis); got != c.last {
+			t.Errorf("%d: last %d, want %d", c.millis, got, c.last)
 		}
 	}
-	if got := s.OffsetByTime("B", 0, 1000); got != 0 {
-		t.Errorf("no queue: %d", got)
+	if first, last := s.OffsetByTime("B", 0, 1000), s.LastOffsetByTime("B", 0, 1000); first != 0 || last != 0 {
+		t.Errorf("no queue: %d, %d", first, last)
 	}
 	for i, ms := range append(times, -1) {
 		if got := s.StoreTimeAt("A", 0, int64(i)); got != ms {

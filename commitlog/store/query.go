@@ -33,21 +33,34 @@ func (s *Store) boundsOf(topic string, queueID int32) bounds {
 }
 
 // OffsetByTime is the smallest offset whose store time is at or after millis (5.x's LOWER), the
-// end of the readable units when all are older, 0 for a queue without any.
+// end of the readable units when all are older, 0 for a queue without any. It is exact, in a binary search: store times never decrease.
 func (s *Store) OffsetByTime(topic string, queueID int32, millis int64) int64 {
+	n, _ := s.searchTime(topic, queueID, func(t int64) bool { return t >= millis })
+	return n
+}
+
+// LastOffsetByTime is the largest offset whose store time is at or before millis (5.x's UPPER), the first offset when all are newer.
+func (s *Store) LastOffsetByTime(topic string, queueID int32, millis int64) int64 {
+	n, low := s.searchTime(topic, queueID, func(t int64) bool { return t > millis })
+	return max(n-1, low)
+}
+
+// searchTime is the first offset of a queue whose store time is as wanted, which must hold for all later ones too, or the end of the
+// readable units; low is the queue's minimum.
+func (s *Store) searchTime(topic string, queueID int32, wanted func(storeTime int64) bool) (n, low int64) {
 	b := s.boundsOf(topic, queueID)
 	if b.queue == nil {
-		return b.min
+		return b.min, b.min
 	}
 	n, err := b.queue.Search(func(u consumequeue.Unit) (bool, error) {
 		t, err := s.storeTime(u)
-		return err == nil && t >= millis, ignoreRemoved(err)
+		return err == nil && wanted(t), ignoreRemoved(err)
 	})
 	if err != nil {
 		s.readFailed(err)
-		return b.min
+		return b.min, b.min
 	}
-	return n
+	return n, b.min
 }
 
 // StoreTimeAt is the store time of the record at a queue offset, ms, -1 when there is none.

@@ -8,6 +8,11 @@ type Stats struct {
 	FileMin                                       int64 // below MinOffset while trimmed segments wait for their removal
 	Queues, Segments, HangedSegments              int   // hanged: removed, and still read by somebody
 	PutMessages, PutBytes                         uint64
+	// ColdReads, ColdMessages and ColdBytes are what Get returned of messages that no longer count as in memory.
+	ColdReads, ColdMessages, ColdBytes uint64
+	// Uncommitted is what waits in write buffers, bytes; FreeBuffers how many of those are free, -1 without a pool.
+	Uncommitted int64
+	FreeBuffers int
 	// Of the key index; 0 without one.
 	IndexedTo    int64 // physical offset up to which keys can be found
 	IndexFiles   int
@@ -27,6 +32,11 @@ func (s *Store) Stats() Stats {
 		PutMessages: s.putMessages.Load(), PutBytes: s.putBytes.Load(),
 	}
 	st.Segments = s.log.Segments()
+	st.ColdReads, st.ColdMessages, st.ColdBytes = s.cold.reads.Load(), s.cold.messages.Load(), s.cold.bytes.Load()
+	st.FreeBuffers = -1
+	if s.pool != nil {
+		st.Uncommitted, st.FreeBuffers = s.log.Uncommitted(), s.pool.Available()
+	}
 	if x := s.index; x != nil {
 		ix := x.ix.Stats()
 		st.IndexedTo, st.IndexFiles, st.IndexEntries = x.ix.Mark().PhyOffset(), ix.Files, ix.Entries

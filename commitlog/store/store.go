@@ -50,6 +50,8 @@ type Store struct {
 	dispatcher atomic.Pointer[dispatch.Dispatcher]
 	arrival    atomic.Pointer[func(topic []byte, queueID int32, next, tagsCode int64)]
 
+	cold coldReads
+
 	// pool and commit are nil without a transient store pool.
 	pool   *mappedfile.Pool
 	commit *flush.Commit

@@ -101,7 +101,8 @@ func (b *Broker) fillStore(table map[string]string) {
 		"earliestMessageTimeStamp":                   strconv.FormatInt(b.earliestStored(st), 10),
 		"dispatchBehindBytes":                        strconv.FormatInt(st.MaxOffset-st.DispatchedTo, 10),
 		"remainHowManyDataToFlush":                   strconv.FormatInt(st.MaxOffset-st.FlushedTo, 10) + " B",
-		"remainTransientStoreBufferNumbs":            strconv.Itoa(math.MaxInt32), // as without a pool
+		"remainTransientStoreBufferNumbs":            strconv.Itoa(freeBuffers(st)),
+		"remainHowManyDataToCommit":                  strconv.FormatInt(st.Uncommitted, 10) + " B",
 		"runningFlags":                               b.cfg.Store.Flags().String(),
 	} {
 		table[key] = text
@@ -111,6 +112,14 @@ func (b *Broker) fillStore(table map[string]string) {
 			table[fmt.Sprintf("scheduleMessageOffset_%d", level+1)] = fmt.Sprintf("%d,%d", b.cfg.Tables.DelayProgress(int(level+1)), end)
 		}
 	}
+}
+
+// freeBuffers is how many buffers of the transient store pool are free; RocketMQ's number where there is no pool.
+func freeBuffers(st store.Stats) int {
+	if st.FreeBuffers < 0 {
+		return math.MaxInt32
+	}
+	return st.FreeBuffers
 }
 
 // gibibytes prints a size as RocketMQ's MixAll.humanReadableByteCount does for disks.
@@ -139,7 +148,7 @@ var zeroRuntimeKeys = [...]string{
 	"queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity", "queryThreadPoolQueueHeadWaitTimeMills",
 	"EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "ackThreadPoolQueueSize", "ackThreadPoolQueueCapacity", "ackThreadPoolQueueHeadWaitTimeMills",
 	"timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps",
-	"dispatchMaxBuffer", "startAcceptSendRequestTimeStamp", "remainHowManyDataToCommit",
+	"dispatchMaxBuffer", "startAcceptSendRequestTimeStamp",
 }
 
 // brokerStats serves VIEW_BROKER_STATS_DATA: one item's minute, hour and day, of this node.
@@ -184,7 +193,7 @@ func (b *Broker) brokerConfig(r transport.Responder, _ *remoting.Command) {
 		"flushDiskType": flush, "maxMessageSize": strconv.Itoa(b.cfg.MaxMessageSize), "regionId": b.cfg.Region,
 		"mappedFileSizeCommitLog": strconv.FormatInt(s.SegmentSize, 10), "autoCreateTopicEnable": strconv.FormatBool(s.AutoCreateTopic),
 		"autoCreateSubscriptionGroup": strconv.FormatBool(s.AutoCreateGroup), "defaultTopicQueueNums": strconv.Itoa(s.DefaultTopicQueues),
-		"enablePropertyFilter": "false", "longPollingEnable": "true", "slaveReadEnable": "true",
+		"enablePropertyFilter": "false", "longPollingEnable": "true", "slaveReadEnable": strconv.FormatBool(b.cfg.SlaveReadEnable),
 	})
 	var body strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(lines)) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"raftmq/commitlog/store"
@@ -63,11 +62,12 @@ type Config struct {
 	MaxHeldPulls   int           // parked pulls (100,000)
 	MaxMessageSize int           // body of a message and of a whole batch, bytes (4 MiB)
 	OffsetGather   time.Duration // how long consumer offsets gather before one command takes them (100 ms)
-	// HotBytes: a message within that many bytes of the log's end counts as still in memory
-	// (RocketMQ's accessMessageInMemoryMaxRatio; 40 % of the machine's memory).
-	HotBytes int64
-	Region   string // MSG_REGION of answers ("DefaultRegion")
-	Version  int32  // version in answers that are written without the server's help (401)
+	// SlaveReadEnable sends a consumer that is further behind than memory reaches to a replica, and back when it has caught up.
+	// Replicas: the broker ids of the group's nodes that serve and do not lead, ascending. nil: none.
+	SlaveReadEnable bool
+	Replicas        func() []int64
+	Region          string // MSG_REGION of answers ("DefaultRegion")
+	Version         int32  // version in answers that are written without the server's help (401)
 	// Properties are further lines of GET_BROKER_CONFIG: what this node was started with.
 	Properties map[string]string
 	Logger     hclog.Logger     // (none)
@@ -98,14 +98,14 @@ func (cfg *Config) ensureDefaults() {
 	setDefault(&cfg.MaxMessageSize, 4<<20)
 	setDefault(&cfg.OffsetGather, 100*time.Millisecond)
 	setDefault(&cfg.Version, remoting.Version4_9_4)
-	if cfg.HotBytes <= 0 {
-		cfg.HotBytes = memoryBytes() / 100 * 40
-	}
 	if cfg.Region == "" {
 		cfg.Region = "DefaultRegion"
 	}
 	if cfg.LeaderAddr == nil {
 		cfg.LeaderAddr = func() (string, string) { return "", "" }
+	}
+	if cfg.Replicas == nil {
+		cfg.Replicas = func() []int64 { return nil }
 	}
 	if cfg.BrokerIDOf == nil {
 		cfg.BrokerIDOf = func(string) int64 { return 0 }
@@ -142,13 +142,4 @@ func setDefault[T int | int32 | time.Duration](field *T, value T) {
 	if *field <= 0 {
 		*field = value
 	}
-}
-
-// memoryBytes is the machine's memory, 24 GiB when it is not known (RocketMQ's StoreUtil).
-func memoryBytes() int64 {
-	var info syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&info); err != nil {
-		return 24 << 30
-	}
-	return int64(info.Totalram) * int64(info.Unit)
 }

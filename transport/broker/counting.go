@@ -18,6 +18,8 @@ type counting struct {
 	rates     stats.Rates
 	brokerPut *stats.Item
 	brokerGet *stats.Item
+	// brokerCold and coldSize count what was read from disk.
+	brokerCold, coldSize *stats.Item
 
 	mu     sync.RWMutex
 	topics map[string]*topicCount
@@ -42,12 +44,14 @@ type pullKey struct {
 
 // pullCount is where a group's pulls from a queue are counted.
 type pullCount struct {
+	coldNums, coldSize                                                      *stats.Item
 	groupNums, groupSize, queueNums, queueSize, latency, fallSize, fallTime *stats.Item
 }
 
 func (c *counting) init(cluster string) {
 	c.topics, c.pulls = map[string]*topicCount{}, map[pullKey]*pullCount{}
 	c.brokerPut, c.brokerGet = c.items.Get(stats.BrokerPutNums, cluster), c.items.Get(stats.BrokerGetNums, cluster)
+	c.brokerCold, c.coldSize = c.items.Get(stats.BrokerColdNums, cluster), c.items.Get(stats.BrokerColdSize, cluster)
 }
 
 // topic finds a topic's counters. It keeps nothing of the name.
@@ -98,12 +102,21 @@ func (c *counting) pull(topic, group []byte, queueID int32) *pullCount {
 	p = &pullCount{
 		groupNums: c.items.Get(stats.GroupGetNums, ofGroup), groupSize: c.items.Get(stats.GroupGetSize, ofGroup),
 		queueNums: c.items.Get(stats.QueueGetNums, ofQueue), queueSize: c.items.Get(stats.QueueGetSize, ofQueue),
+		coldNums: c.items.Get(stats.GroupColdNums, ofGroup), coldSize: c.items.Get(stats.GroupColdSize, ofGroup),
 		latency: c.items.Get(stats.GroupGetLatency, byQueue), fallSize: c.items.Get(stats.GroupFallSize, byQueue), fallTime: c.items.Get(stats.GroupFallTime, byQueue),
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pulls[k] = p
 	return p
+}
+
+// cold counts messages of a pull that no longer counted as in memory.
+func (c *counting) cold(p *pullCount, messages, bytes int64) {
+	p.coldNums.AddTimes(messages, 1)
+	p.coldSize.Add(bytes)
+	c.brokerCold.AddTimes(messages, 1)
+	c.coldSize.Add(bytes)
 }
 
 // got counts a pull that found messages: how long the read took, and how far behind the log's end its last message is in bytes and

@@ -77,6 +77,5 @@ func (b *Broker) youngQueue(topic string, queueID int32) (int64, bool) {
 	if res.Status != store.Found || len(res.Buffers) == 0 {
 		return 0, false
 	}
-	_, end := b.cfg.Store.LogRange()
-	return first, end-record.View(res.Buffers[0]).PhyOffset() <= b.cfg.HotBytes
+	return first, b.cfg.Store.Hot(record.View(res.Buffers[0]).PhyOffset())
 }

@@ -101,7 +101,7 @@ func TestQuerySeesUpdate(t *testing.T) {
 // TestYoungQueue: where a group without offset starts (wire notes §8).
 func TestYoungQueue(t *testing.T) {
 	var hot int64 = 1 << 20
-	n := newNode(t, func(o *nodeOptions) { o.config = func(c *Config) { c.HotBytes = hot } })
+	n := newNode(t, func(o *nodeOptions) { o.store.HotBytes = hot })
 	n.putTopic("T", 2)
 	c := n.dial()
 	for _, topic := range []string{"T", "None"} {

@@ -21,6 +21,9 @@ type pull struct {
 	h remoting.PullHeader
 
 	match func(tagsCode int64) bool
+	// home and slow are the group's brokerId and whichBrokerWhenConsumeSlowly.
+	home, slow int64
+
 	req   store.GetRequest
 	res   store.GetResult
 	read  time.Time     // when
@@ -102,6 +105,7 @@ func (p *pull) check() *refusal {
 	if !group.ConsumeEnable {
 		return refuse(remoting.ResponseNoPermission, "subscription group no permission, %s", h.ConsumerGroup)
 	}
+	p.home, p.slow = group.BrokerID, group.WhichBrokerWhenConsumeSlowly
 	topic, ok := b.cfg.Tables.TopicBytes(h.Topic)
 	if !ok {
 		return p.unknown(remoting.ResponseTopicNotExist, "topic[%s] not exist, apply first please! %s", h.Topic, faqHint)
@@ -202,7 +206,11 @@ func (p *pull) run(mayPark bool) {
 	if code == codeBehind || code == remoting.ResponsePullNotFound && next < p.res.MaxOffset {
 		code = remoting.ResponsePullRetryImmediately
 	}
-	p.answer(code, next, 0)
+	suggest := int64(0)
+	if code == remoting.ResponseSuccess || p.res.Status == store.NoMatchedMessage {
+		suggest = p.suggest() // others have to do with the queue's ends, about which the leader knows best
+	}
+	p.answer(code, next, suggest)
 }
 
 // behindWait is how long a pull for something that this node does not have is parked at most: the answer sends the
@@ -254,8 +262,12 @@ func (p *pull) answer(code int32, next, suggest int64) {
 		c.pullFound.Add(1)
 		c.pulledMessages.Add(uint64(p.res.Count))
 		c.pulledBytes.Add(uint64(p.res.Bytes))
-		p.b.counting.got(p.b.counting.pull(p.h.Topic, p.h.ConsumerGroup, p.h.QueueID), int64(p.res.Count), int64(p.res.Bytes), p.took,
+		count := p.b.counting.pull(p.h.Topic, p.h.ConsumerGroup, p.h.QueueID)
+		p.b.counting.got(count, int64(p.res.Count), int64(p.res.Bytes), p.took,
 			p.res.BehindBytes, p.read.UnixMilli()-p.res.LastStored)
+		if p.res.ColdCount > 0 {
+			p.b.counting.cold(count, int64(p.res.ColdCount), int64(p.res.ColdBytes))
+		}
 	} else {
 		c.pullMiss.Add(1)
 	}

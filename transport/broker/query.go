@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"strconv"
+	"strings"
 
 	"raftmq/commitlog/store"
 	"raftmq/transport"
@@ -30,8 +31,8 @@ func (b *Broker) minOffset(r transport.Responder, cmd *remoting.Command) {
 	b.onQueue(r, cmd, func(_ *remoting.QueueHeader, first, _ int64) { replyOffset(r, first) })
 }
 
-// searchOffset serves SEARCH_OFFSET_BY_TIMESTAMP with the LOWER rule of 5.x, which satisfies every client: the
-// smallest offset stored at or after the time, the max offset when all are older.
+// searchOffset serves SEARCH_OFFSET_BY_TIMESTAMP with the rules of 5.x. LOWER, the default, satisfies 4.9's clients too: the
+// smallest offset stored at or after the time, the max offset when all are older. UPPER: the largest stored at or before it.
 func (b *Broker) searchOffset(r transport.Responder, cmd *remoting.Command) {
 	var h remoting.SearchOffsetHeader
 	if err := h.Decode(cmd); err != nil {
@@ -39,7 +40,11 @@ func (b *Broker) searchOffset(r transport.Responder, cmd *remoting.Command) {
 		return
 	}
 	first, next := b.bounds(h.Topic, h.QueueID)
-	replyOffset(r, min(max(b.cfg.Store.OffsetByTime(h.Topic, h.QueueID, h.Timestamp), first), next))
+	search := b.cfg.Store.OffsetByTime
+	if strings.EqualFold(h.BoundaryType, "upper") {
+		search = b.cfg.Store.LastOffsetByTime
+	}
+	replyOffset(r, min(max(search(h.Topic, h.QueueID, h.Timestamp), first), next))
 }
 
 // earliestStoreTime serves GET_EARLIEST_MSG_STORETIME: -1 for an empty queue.

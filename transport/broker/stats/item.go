@@ -27,6 +27,11 @@ const (
 	QueueGetSize    = "QUEUE_GET_SIZE"      // topic@queueId@group
 	GroupFallSize   = "GROUP_GET_FALL_SIZE" // queueId@topic@group
 	GroupFallTime   = "GROUP_GET_FALL_TIME" // queueId@topic@group
+	// RocketMQ has these and never counts them.
+	GroupColdNums  = "GROUP_GET_FROM_DISK_NUMS"  // topic@group
+	GroupColdSize  = "GROUP_GET_FROM_DISK_SIZE"  // topic@group
+	BrokerColdNums = "BROKER_GET_FROM_DISK_NUMS" // cluster
+	BrokerColdSize = "BROKER_GET_FROM_DISK_SIZE" // cluster
 )
 
 // Item counts a value and how often it was added to.
