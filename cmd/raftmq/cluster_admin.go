@@ -176,32 +176,3 @@ func reported(err error, failed bool) error {
 	}
 	return err
 }
-
-func newNodeCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "node",
-		Short: "Steer one node",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	leave, _ := adminCommand(&cobra.Command{
-		Use:   "leave",
-		Short: "Make a node leave its cluster for good and end",
-		Long: `Asks the node at the first address to leave: it hands leadership over, is taken out of the configuration, says
-good-bye and ends with status 0. To stop a node that shall come back use SIGTERM: it stays a member then.`,
-		Example: "  raftmq node leave --name-servers 10.0.0.3:9876",
-		Args:    cobra.NoArgs,
-	}, time.Minute, func(ctx context.Context, addrs []string, out io.Writer, _ []string) error {
-		status, err := fetchStatus(ctx, addrs[0])
-		if err != nil {
-			return err
-		}
-		if err := askAdmin(ctx, addrs[:1], remoting.RequestLeave, struct{}{}, nil); err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(out, "%s has left and ends\n", status.NodeID)
-		return err
-	})
-	cmd.AddCommand(leave)
-	return cmd
-}

@@ -53,6 +53,7 @@ type brokerGroup struct {
 	broker *broker.Broker
 	server *transport.Server
 	peers  *client.Cluster // connections to other nodes' client ports
+	drain  drain
 	delay  *delay.Deliverer
 
 	transactions *transaction.Service
@@ -82,6 +83,7 @@ type groupDeps struct {
 	Alive      func(nodeID string) bool   // by gossip
 	PeerAddr   func(nodeID string) string // Raft address by gossip
 	FirstLevel func() command.Level       // the feature level of a new cluster
+	Spawn      func(func()) bool          // starts a goroutine that the process waits for; false when it is stopping
 	Logger     hclog.Logger
 }
 
@@ -172,11 +174,14 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if holdWrites == 0 {
 		holdWrites = -1 // not at all; the broker's zero is its default
 	}
+	g.drain.init(g.leaderAddr, cfg.NodeID, d.Spawn)
 	g.peers = client.NewCluster(nil)
 	undo = append(undo, g.peers.Close)
 	g.broker, err = broker.New(broker.Config{Raft: g.raft, Store: g.store, Tables: g.tables, Groups: g.groups,
 		ClusterName: cfg.ClusterName, BrokerName: cfg.BrokerName, StoreHost: storeHost,
-		LeaderAddr: g.leaderAddr, Forward: g.forward, Peers: g.peerAddrs, Ask: g.askPeer, BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp, SlaveReadEnable: cfg.SlaveReadEnable, Replicas: g.replicas,
+		SlaveReadEnable: cfg.SlaveReadEnable, Replicas: g.replicas,
+		LeaderAddr: g.leaderAddr, Forward: g.forward, Relay: g.drain.relay, Relays: g.drain.on, Peers: g.peerAddrs, Ask: g.askPeer,
+		BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
 		HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(),
 		DeleteExpired: func() { g.retention.Arm() }, TransactionUnknown: func(half int64) { g.transactions.Unknown(half) }, Logger: d.Logger})
 	if err != nil {
@@ -291,7 +296,7 @@ func (g *brokerGroup) stop(ctx context.Context) error {
 	}
 	g.alone.stop()
 	g.broker.Close()
-	return errors.Join(g.server.Shutdown(ctx), g.raft.Close(), g.trans.Close(), g.stream.Close(), g.peers.Close(), g.store.Close())
+	return errors.Join(g.server.Shutdown(ctx), g.raft.Close(), g.trans.Close(), g.stream.Close(), g.peers.Close(), g.drain.close(), g.store.Close())
 }
 
 // hello is what this node says first on a connection to another one's Raft port.
@@ -368,6 +373,7 @@ func (g *brokerGroup) warnIgnored(s command.Settings) {
 
 func (g *brokerGroup) stateChanged(s raftnode.State) {
 	g.alone.leader(s.LeaderID != "")
+	g.drain.stateChanged(s)
 	g.broker.StateChanged(s)
 	for _, f := range g.onState {
 		f(s)

@@ -78,7 +78,8 @@ func (n *node) start() (err error) {
 		return fmt.Errorf("--client-address %s: %w", cfg.ClientAddress, err)
 	}
 	n.group, err = openGroup(groupDeps{Config: cfg, Identity: n.id, OnFatal: n.die, Logger: n.logger,
-		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, GossipAddr: n.gossipAddr, Alive: n.alive, PeerAddr: n.peerAddr, FirstLevel: n.firstLevel})
+		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, GossipAddr: n.gossipAddr, Alive: n.alive, PeerAddr: n.peerAddr,
+		FirstLevel: n.firstLevel, Spawn: n.spawn})
 	if err != nil {
 		_ = clients.Close()
 		return err

@@ -56,6 +56,10 @@ func (n *node) status() remoting.NodeStatus {
 	if p := g.raft.DiskProblem(); p != nil {
 		s.DiskProblem = p.Reason
 	}
+	if g.drain.on() {
+		d := n.drainStatus()
+		s.Drain = &d
+	}
 	s.Peers = n.peers(state)
 	s.Problem = n.problem(state, s.Peers)
 	return s

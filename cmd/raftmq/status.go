@@ -26,7 +26,7 @@ func newClusterCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newClusterStatusCommand(), newClusterPeersCommand(), newClusterLeaderCommand(),
-		newClusterTransferCommand(), newClusterRemoveCommand(), newClusterAddCommand(), newClusterSnapshotCommand(), newClusterVerifyCommand(), newClusterUpgradeCommand(), newClusterRecoverCommand())
+		newClusterTransferCommand(), newClusterRemoveCommand(), newClusterAddCommand(), newClusterSnapshotCommand(), newClusterWaitCommand(), newClusterVerifyCommand(), newClusterUpgradeCommand(), newClusterRecoverCommand())
 	return cmd
 }
 

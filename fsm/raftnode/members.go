@@ -143,7 +143,9 @@ func (n *Node) TransferLeadershipTo(id string) error {
 		if id == n.cfg.NodeID {
 			return nil
 		}
-		if err := await(n.raft.LeadershipTransferToServer(serverID(s.ID, s.Incarnation), raft.ServerAddress(s.RaftAddr)), n.stop); err != nil {
+		if err := n.handOver(func() raft.Future {
+			return n.raft.LeadershipTransferToServer(serverID(s.ID, s.Incarnation), raft.ServerAddress(s.RaftAddr))
+		}); err != nil {
 			return fmt.Errorf("raftnode: transfer leadership to %s: %w", id, err)
 		}
 		return nil

@@ -34,6 +34,7 @@ type Node struct {
 	events   chan raft.Observation
 	observer *raft.Observer
 	kicks    chan struct{}
+	handing  atomic.Bool // leadership is being handed over: no writes
 	barriers chan uint64 // terms whose barrier has been applied
 
 	stop     chan struct{}
@@ -223,7 +224,7 @@ func (n *Node) TransferLeadership() error {
 	if n.State().Role != Leader || n.aside.Load() != nil {
 		return nil
 	}
-	if err := await(n.raft.LeadershipTransfer(), n.stop); err != nil {
+	if err := n.handOver(n.raft.LeadershipTransfer); err != nil {
 		return fmt.Errorf("raftnode: transfer leadership: %w", err)
 	}
 	return nil

@@ -22,7 +22,7 @@ type State struct {
 	Role     Role
 	Term     uint64
 	LeaderID string // node id, "" while none is known
-	// Ready: this node leads, has applied its barrier and takes writes.
+	// Ready: this node leads, has applied its barrier and takes writes. It takes none while it hands leadership over.
 	Ready bool
 	Since time.Time // when Role, Term, LeaderID or Ready last changed
 }
@@ -53,7 +53,7 @@ func (n *Node) watch() {
 			n.wg.Add(1)
 			go n.barrier(s.Term)
 		}
-		s.Ready = s.Role == Leader && s.Term == readyTerm
+		s.Ready = s.Role == Leader && s.Term == readyTerm && !n.handing.Load()
 		n.publish(s)
 		select {
 		case <-n.events:

@@ -47,6 +47,7 @@ type Broker struct {
 	topics   overlay
 	groups   groupCreator
 	held     holdList
+	relaying atomic.Int64 // bytes of writes that were passed on and not answered yet
 	polls    pollList
 	gather   gatherer
 	notices  notifier
@@ -73,6 +74,8 @@ type Broker struct {
 type counters struct {
 	pulledMessages, pulledBytes, pullFound, pullMiss atomic.Uint64
 	heldWrites, refusedWrites, failedWrites          atomic.Uint64
+	relayedWrites                                    atomic.Uint64
+	relayedAt                                        atomic.Int64 // Unix ms of the newest, 0 for none
 }
 
 // New returns a broker whose loops run; Register makes it serve, Close ends it.
@@ -153,7 +156,7 @@ func (b *Broker) StateChanged(s raftnode.State) {
 	if s.LeaderID != "" {
 		b.knewLeader.Store(true)
 	}
-	if s.Ready && (!last.Ready || last.Term != s.Term) {
+	if s.Ready && b.lockTerm.Load() != s.Term {
 		b.beginLockTerm(s.Term)
 	}
 	if last.Ready && (!s.Ready || last.Term != s.Term) {
@@ -228,13 +231,20 @@ type Stats struct {
 	PulledMessages, PulledBytes             uint64
 	PullFound, PullMiss                     uint64
 	HeldWrites, RefusedWrites, FailedWrites uint64
+	RelayedWrites                           uint64    // passed on to the leader
+	RelayedAt                               time.Time // the newest of them, zero for none
 	WaitingWrites, ParkedPulls              int64
 }
 
 // Stats returns a snapshot.
 func (b *Broker) Stats() Stats {
 	c := &b.counters
+	var relayed time.Time
+	if ms := c.relayedAt.Load(); ms > 0 {
+		relayed = time.UnixMilli(ms)
+	}
 	return Stats{
+		RelayedWrites: c.relayedWrites.Load(), RelayedAt: relayed,
 		PulledMessages: c.pulledMessages.Load(), PulledBytes: c.pulledBytes.Load(), PullFound: c.pullFound.Load(), PullMiss: c.pullMiss.Load(),
 		HeldWrites: c.heldWrites.Load(), RefusedWrites: c.refusedWrites.Load(), FailedWrites: c.failedWrites.Load(),
 		WaitingWrites: b.held.pending.Load(), ParkedPulls: b.polls.parked.Load(),

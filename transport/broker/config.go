@@ -44,6 +44,11 @@ type Config struct {
 	// Peers are the client addresses of the other nodes of this group, and Ask sends a request to one of them. nil: there are none.
 	Peers func() []string
 	Ask   func(ctx context.Context, addr string, cmd *remoting.Command) (*remoting.Command, error)
+	// Relay passes a write to the leader without blocking and reports whether it did; then done is called once, from another goroutine, with
+	// the answer, valid until done returns. Writes that are passed on are carried out in that order. It returns false while there is no connection
+	// to the leader. Relays reports whether clients' writes are to be passed on at all. nil: they are not.
+	Relay  func(cmd *remoting.Command, done func(*remoting.Command, error)) bool
+	Relays func() bool
 	// CaughtUp reports that this node has once held all that a leader had applied since it started;
 	// before that it cannot know what exists (Never-Guess). nil: as soon as a leader is known.
 	CaughtUp func() bool

@@ -16,6 +16,7 @@ type gate uint8
 const (
 	gateOpen   gate = iota // this node leads and takes writes
 	gateHold               // it will be known soon who does
+	gateRelay              // another node leads, and this one passes writes on to it
 	gateRefuse             // another node leads, or this one is stopping
 )
 
@@ -29,6 +30,16 @@ func gateOf(s raftnode.State) gate {
 		return gateRefuse
 	}
 	return gateHold
+}
+
+// gate is gateOf, and whether this node passes on what it does not take itself.
+func (b *Broker) gate() gate {
+	s := b.cfg.Raft.State()
+	g := gateOf(s)
+	if g == gateRefuse && s.Role != raftnode.Stopped && b.relays() {
+		return gateRelay
+	}
+	return g
 }
 
 // holdList keeps writes for which no leader is known, for a moment: a held request costs a
@@ -62,17 +73,29 @@ func (h *holdList) init(b *Broker) {
 
 // offer takes a copy of cmd, or reports false when the list is full or closed.
 func (h *holdList) offer(r transport.Responder, cmd *remoting.Command) bool {
+	if h.b.cfg.HoldWrites < 0 {
+		return false
+	}
+	return h.add(heldWrite{r, cmd.Clone(), sizeOf(cmd), time.Now().Add(h.b.cfg.HoldWrites)})
+}
+
+func sizeOf(cmd *remoting.Command) int {
 	size := len(cmd.Body)
 	for i := range cmd.Ext {
 		size += len(cmd.Ext[i].Key) + len(cmd.Ext[i].Value)
 	}
+	return size
+}
+
+// add puts a write behind the others, or reports false when the list is full or closed.
+func (h *holdList) add(w heldWrite) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.b.cfg.HoldWrites < 0 || h.mu.closed || len(h.mu.queue) >= h.b.cfg.MaxHeldWrites || h.mu.bytes+size > h.b.cfg.MaxHeldBytes {
+	if h.mu.closed || len(h.mu.queue) >= h.b.cfg.MaxHeldWrites || h.mu.bytes+w.size > h.b.cfg.MaxHeldBytes {
 		return false
 	}
-	h.mu.queue = append(h.mu.queue, heldWrite{r, cmd.Clone(), size, time.Now().Add(h.b.cfg.HoldWrites)})
-	h.mu.bytes += size
+	h.mu.queue = append(h.mu.queue, w)
+	h.mu.bytes += w.size
 	h.pending.Add(1)
 	if len(h.mu.queue) == 1 {
 		h.kick() // a deadline to watch
@@ -108,23 +131,34 @@ func (h *holdList) run() {
 // drain runs or refuses what can be decided and returns when to look again at what still waits.
 func (h *holdList) drain() (next time.Time, waiting bool) {
 	for {
-		verdict := gateOf(h.b.cfg.Raft.State())
+		verdict := h.b.gate()
 		w, next, ok := h.take(verdict)
 		if !ok {
 			return next, !next.IsZero()
 		}
-		if verdict == gateOpen && !gone(w.r) && !h.b.send(w.r, w.cmd) {
-			// Leadership was lost in between, and the change of state is about to arrive.
+		if !h.settle(w, verdict) {
+			// Leadership was lost in between, and the change of state is about to arrive; or the leader is being dialled.
 			if h.putBack(w) {
 				return earlier(w.deadline, time.Now().Add(10*time.Millisecond)), true
 			}
-			verdict = gateRefuse
-		}
-		if verdict != gateOpen {
 			h.b.refuseWrite(w.r)
 		}
 		h.pending.Add(-1) // only now: until here later writes must queue up behind it
 	}
+}
+
+// settle ends a write that was taken: it is stored, passed on or refused. False: it must wait a little longer.
+func (h *holdList) settle(w heldWrite, verdict gate) bool {
+	switch {
+	case gone(w.r):
+		return true
+	case verdict == gateOpen:
+		return h.b.send(w.r, w.cmd)
+	case verdict == gateRelay:
+		return h.b.relay(w)
+	}
+	h.b.refuseWrite(w.r)
+	return true
 }
 
 // gone reports whether nobody waits for the answer any more: the client has failed over or died, and storing

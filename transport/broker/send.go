@@ -17,7 +17,7 @@ import (
 // handleSend serves SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE (RocketMQ
 // SendMessageProcessor) on the connection's reader: it never waits. The leader gate comes first.
 func (b *Broker) handleSend(r transport.Responder, cmd *remoting.Command) {
-	verdict := gateOf(b.cfg.Raft.State())
+	verdict := b.gate()
 	if verdict == gateOpen && (b.cfg.Store.PageCacheBusy() || b.cfg.Store.TransientStorePoolDeficient()) {
 		b.replySend(r, refuse(remoting.ResponseSystemBusy, remarkRejected))
 		return
@@ -27,6 +27,9 @@ func (b *Broker) handleSend(r transport.Responder, cmd *remoting.Command) {
 			return
 		}
 		verdict = gateHold // leadership was lost just now; what comes next is not known here
+	}
+	if verdict == gateRelay && b.relayNow(r, cmd) {
+		return
 	}
 	if verdict != gateRefuse && b.held.offer(r, cmd) {
 		b.counters.heldWrites.Add(1)

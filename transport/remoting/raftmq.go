@@ -61,6 +61,9 @@ type NodeStatus struct {
 	// Problem is what is wrong in one sentence with what to do, "" when all is well.
 	Problem string `json:"problem,omitempty"`
 
+	// Drain is set while the node is being drained.
+	Drain *DrainStatus `json:"drain,omitempty"`
+
 	Peers []PeerStatus `json:"peers"`
 }
 
@@ -103,6 +106,9 @@ const (
 	RequestLeave int32 = 9008
 	// RequestUpgrade raises the cluster's feature level to what all members can apply; body UpgradeRequest, answer UpgradeAnswer. Leader.
 	RequestUpgrade int32 = 9030
+	// RequestDrain makes the node that is asked ready to be stopped: it hands leadership over and passes the writes of clients that have not
+	// heard of it yet to the leader; body DrainRequest, answer DrainStatus.
+	RequestDrain int32 = 9031
 )
 
 // RelayClientField is the ext field of RequestRelayReply with the client's id.
@@ -185,4 +191,23 @@ type NodeLevel struct {
 	NodeID  string `json:"nodeId"`
 	Version string `json:"version"`
 	Level   int    `json:"level"`
+}
+
+// DrainRequest is the body of RequestDrain.
+type DrainRequest struct {
+	Cancel bool `json:"cancel,omitempty"` // the node is not going to be stopped after all
+}
+
+// DrainStatus is how far a node is with being drained.
+type DrainStatus struct {
+	NodeID  string `json:"nodeId"`
+	Leading bool   `json:"leading"`
+	// DrainingMillis is how long the node has been draining, -1 when it is not.
+	DrainingMillis int64 `json:"drainingMillis"`
+	// LedMillis is how long ago the node last led, 0 while it does, -1 for never since its start. Clients may send to it for as long as
+	// they keep a route after that.
+	LedMillis int64 `json:"ledMillis"`
+	// RelayedWrites were passed to the leader since the node's start, the newest RelayedMillis ago (-1 for never).
+	RelayedWrites uint64 `json:"relayedWrites"`
+	RelayedMillis int64  `json:"relayedMillis"`
 }

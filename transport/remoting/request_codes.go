@@ -333,6 +333,8 @@ func RequestCodeName(code int32) string {
 		return "LOG_RANGE"
 	case RequestLogSum:
 		return "LOG_SUM"
+	case RequestDrain:
+		return "DRAIN"
 	case RequestPopMessage:
 		return "POP_MESSAGE"
 	case RequestAckMessage:
