@@ -56,6 +56,28 @@ func maxOf(a, b int64) int64 {
 	return b
 }
 
+// ChecksumFrom goes on from crc, a CRC-32C, with the published bytes [from, to); ErrQuarantined when some of them are damaged.
+func (l *Log) ChecksumFrom(crc uint32, from, to int64) (uint32, error) {
+	if err := l.whole(from, to); err != nil {
+		return 0, err
+	}
+	return l.checksum(crc, from, to)
+}
+
+// Journalled tells that each byte of [from, to) is of an entry with a checksum of its own, and none came with an installation.
+func (l *Log) Journalled(from, to int64) bool {
+	pieces, err := l.pieces(from, to)
+	if err != nil || len(pieces) == 0 || pieces[0].from > from || pieces[len(pieces)-1].to < to {
+		return false
+	}
+	for i := range pieces {
+		if pieces[i].record.kind != kindEntry {
+			return false
+		}
+	}
+	return true
+}
+
 // Sealed tells that the segment at from is full, published, and all there: it never changes again.
 func (l *Log) Sealed(from int64) bool {
 	return from%l.cfg.SegmentSize == 0 && from >= l.log.MinOffset() && from+l.cfg.SegmentSize <= l.log.MaxOffset()

@@ -36,14 +36,14 @@ func (l *Log) Sum(from, to int64) (uint32, error) {
 			break
 		}
 		if r.start >= at && r.end <= to {
-			if sum, err = l.checksum(sum, at, r.start); err != nil {
+			if sum, err = l.ChecksumFrom(sum, at, r.start); err != nil {
 				return 0, err
 			}
 			sum = CombineSums(sum, r.crc, r.end-r.start)
 			at = r.end
 		}
 	}
-	return l.checksum(sum, at, to)
+	return l.ChecksumFrom(sum, at, to)
 }
 
 // castagnoliPoly is CRC-32C's polynomial, bit-reversed, without its highest term.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -64,8 +65,17 @@ type Config struct {
 	BeforePoint func() error
 	// Fetch copies the log bytes [from, to) of a peer to w. Asked when log bytes below the recovery point are damaged; nil:
 	// the node does not start then.
-	Fetch  func(from, to int64, w io.Writer) error
-	Logger hclog.Logger
+	Fetch func(from, to int64, w io.Writer) error
+	// Copies are the nodes to ask for damaged log bytes, best first, as they are known now; asked on the repair's goroutine. With it damage
+	// neither keeps the store from opening nor stops it: what is damaged is not served before it is repaired, all else is.
+	Copies func(context.Context) []Copy
+	// Sums is the checksum of a whole sealed segment that the replicas have agreed on (CRC-32C), false when there is none. OnDiverged is called
+	// when this node's segment has another one, although each of its entries is what the journal says. nil: there are none.
+	Sums       func(segment int64) (sum uint32, ok bool)
+	OnDiverged func(from, to int64, err error)
+	// ScrubRate is how many bytes of log are verified a second, again and again (16 MiB; negative: none).
+	ScrubRate int64
+	Logger    hclog.Logger
 	// OnFatal is called once when the node must stop: a local disk error in the append
 	// path, a failed flush, a dead dispatcher. Default: panic. It runs on a goroutine that
 	// Close joins, or on a caller's: it must return soon and leave closing to another one.
@@ -135,6 +145,9 @@ func (c *Config) fillIn() {
 	}
 	c.TransferInMemory.fillIn(transferInMemory)
 	c.TransferOnDisk.fillIn(transferOnDisk)
+	if c.ScrubRate == 0 {
+		c.ScrubRate = DefaultScrubRate
+	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}

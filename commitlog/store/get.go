@@ -213,6 +213,10 @@ func (s *Store) scan(q *consumequeue.Queue, req *GetRequest, res *GetResult) (er
 			}
 			continue
 		}
+		if errors.Is(err, ErrQuarantined) && res.Count > 0 {
+			res.NextBeginOffset = n // what is whole before it
+			break
+		}
 		if err != nil {
 			return err
 		}
@@ -258,6 +262,12 @@ func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue
 		return &unitError{u, fmt.Sprintf("%s/%d unit %d says physical offset %d, size %d", q.Topic(), q.ID(), n, u.PhyOffset, u.Size)}
 	}
 	touch(h.Bytes[at:end])
+	if _, err := record.Check(h.Bytes[at:end], true); err != nil {
+		// Damage, if the journal says so too. Otherwise it was stored like this, on every node: the client judges.
+		if damage := s.log.VerifyRange(u.PhyOffset, u.End()); damage != nil {
+			return damage
+		}
+	}
 	if at == r.bufferEnd {
 		r.Buffers[len(r.Buffers)-1] = h.Bytes[r.bufferAt:end:end]
 	} else {
@@ -287,6 +297,8 @@ func names(u consumequeue.Unit, b []byte, queueID int32, n int64) bool {
 // want of descriptors or memory is told, and the reader comes again.
 func (s *Store) readFailed(err error) {
 	switch {
+	case errors.Is(err, ErrQuarantined), s.quarantine(err):
+		// It is being repaired; the reader comes again.
 	case errors.Is(err, mappedfile.ErrClosed), errors.Is(err, consumequeue.ErrClosed), errors.Is(err, consumequeue.ErrRange),
 		errors.Is(err, mappedfile.ErrOutOfRange):
 		// The store closes, or its log is being replaced.
@@ -294,6 +306,9 @@ func (s *Store) readFailed(err error) {
 		var unit *unitError
 		if errors.As(err, &unit) && unit.unit.IsRecord() {
 			if damage := s.log.VerifyRange(unit.unit.PhyOffset, unit.unit.End()); damage != nil {
+				if s.quarantine(damage) {
+					return
+				}
 				s.fatal(errors.Join(err, damage)) // it is the record that is wrong
 				return
 			}

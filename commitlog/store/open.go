@@ -23,8 +23,8 @@ func Open(cfg Config) (*Store, error) {
 	}
 	s, err := openOnce(cfg)
 	var damage *commitlog.DamageError
-	if cfg.Fetch != nil && errors.As(err, &damage) && damage.Healing == nil {
-		// It was met by who builds the queues, not by the log's own check, which looks there now and heals it.
+	if (cfg.Fetch != nil || cfg.Copies != nil) && errors.As(err, &damage) && damage.Healing == nil {
+		// It was met by who builds the queues, not by the log's own check, which looks there now and heals it or puts it into quarantine.
 		s, err = openOnce(cfg)
 	}
 	return s, err
@@ -34,8 +34,9 @@ func openOnce(cfg Config) (*Store, error) {
 	s := &Store{
 		cfg: cfg, logger: cfg.Logger.Named("store"), tails: newTails(), stop: make(chan struct{}),
 		points:  points{kick: make(chan struct{}, 1), bytes: cfg.PointBytes},
-		cleaner: cleaner{wake: make(chan struct{}, 1)},
-		reserve: reserve{path: filepath.Join(cfg.Dir, reserveName), size: cfg.ReserveBytes},
+		cleaner: cleaner{wake: make(chan struct{}, 1)}, scrubber: scrubber{wake: make(chan struct{}, 1)},
+		repairer: repairer{wake: make(chan struct{}, 1), attempts: map[int64]attempt{}},
+		reserve:  reserve{path: filepath.Join(cfg.Dir, reserveName), size: cfg.ReserveBytes},
 	}
 	var err error
 	if s.folder, err = openFolder(&cfg); err != nil {
@@ -75,7 +76,7 @@ func (s *Store) open() error {
 	s.log, err = commitlog.Open(commitlog.Config{
 		Dir: filepath.Join(s.cfg.Dir, commitLogDir), JournalDir: filepath.Join(s.cfg.Dir, journalDir),
 		QuarantineDir: filepath.Join(s.cfg.Dir, quarantineDir), Snapshot: s.cfg.Snapshot, Fetch: s.cfg.Fetch, RaftLast: s.cfg.RaftLast, BeforePoint: s.cfg.BeforePoint,
-		VerifyBytes: s.cfg.VerifyBytes, Pool: s.pool, Warm: s.cfg.WarmMappedFile,
+		VerifyBytes: s.cfg.VerifyBytes, KeepDamaged: s.heals(), Pool: s.pool, Warm: s.cfg.WarmMappedFile,
 		SegmentSize: s.cfg.SegmentSize, AllocateStep: s.cfg.AllocateStep, MaxMapped: s.cfg.MaxMappedSegments,
 		NoSpace: s.noSpace, Prepared: s.prepared, Logger: s.cfg.Logger, FS: s.cfg.FS,
 	})
@@ -111,6 +112,10 @@ func (s *Store) open() error {
 	s.loops.Go(s.pointLoop)
 	s.loops.Go(s.cleanLoop)
 	s.loops.Go(s.spaceLoop)
+	s.readScrub()
+	s.repairer.found.Store(uint64(len(s.log.Damaged())))
+	s.loops.Go(s.repairLoop)
+	s.loops.Go(s.scrubLoop)
 	if s.index != nil {
 		go s.index.run()
 	}
@@ -187,7 +192,8 @@ func (s *Store) forgetQueues() error {
 	return s.folder.writeMeta()
 }
 
-// catchUp waits until dispatch has reached the end of the log.
+// catchUp waits until dispatch has reached the end of the log, or damaged bytes that are to be repaired: then the queues stay behind, which
+// their readers know from what is published, and grow when it goes on.
 func (s *Store) catchUp(d *dispatch.Dispatcher) error {
 	end := s.log.MaxOffset()
 	from := d.To()
@@ -198,6 +204,9 @@ func (s *Store) catchUp(d *dispatch.Dispatcher) error {
 	for {
 		select {
 		case err := <-reached:
+			if errors.Is(err, dispatch.ErrBlocked) {
+				return nil
+			}
 			return err
 		case <-tick.C:
 			s.logger.Info("building consume queues", "from", from, "at", d.To(), "to", end)

@@ -66,6 +66,8 @@ type Store struct {
 	space      spaceWatch
 	reserve    reserve
 	slow       Throttle
+	repairer   repairer
+	scrubber   scrubber
 	loops      sync.WaitGroup
 	stop       chan struct{}
 
@@ -80,7 +82,8 @@ type Store struct {
 	closeErr  error
 	closed    atomic.Bool
 
-	putMessages, putBytes atomic.Uint64
+	putMessages, putBytes   atomic.Uint64
+	verified, unitsRepaired atomic.Uint64 // by the scrub: bytes, units
 }
 
 // fatal stops the store: the first error goes to OnFatal, once. It returns what callers get.

@@ -1,0 +1,275 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"raftmq/commitlog"
+	"raftmq/commitlog/mappedfile"
+)
+
+const (
+	scrubName = "scrub"
+	// DefaultScrubRate is how many bytes of log are verified a second: a terabyte in 18 hours.
+	DefaultScrubRate = 16 << 20
+	// scrubStep is how much is verified at once.
+	scrubStep = 1 << 20
+	// scrubRest is the least time from the begin of one pass to that of the next.
+	scrubRest = 10 * time.Minute
+	// scrubNote is how often the place is written down.
+	scrubNote = time.Minute
+)
+
+// scrubber reads the whole log slowly, again and again, and compares it with the journal, with the segments' agreed checksums, and the queues'
+// units with it.
+type scrubber struct {
+	wake chan struct{} // capacity 1: begin a pass now
+	// again: something was repaired, so what is derived from it has not been looked at; the next pass does not wait.
+	again atomic.Bool
+
+	mu    sync.Mutex
+	state scrubState // guarded by mu
+
+	// Of the loop.
+	segment int64  // that sum belongs to
+	sum     uint32 // of [segment, at)
+	at      int64  // -1: the segment was not met from its begin on
+}
+
+// scrubState is also the file's content, JSON.
+type scrubState struct {
+	Version int   `json:"version"`
+	At      int64 `json:"at"` // physical offset: the pass has come to here
+	Passes  int64 `json:"passes"`
+	// Began and Ended are of the present or last pass and of the last whole one, Unix ms.
+	Began int64 `json:"began"`
+	Ended int64 `json:"ended"`
+}
+
+const scrubVersion = 1
+
+// ScrubStats tell how far the scrub is.
+type ScrubStats struct {
+	At, End       int64 // physical offsets: where it is, and where the log ends
+	Rate          int64 // bytes a second, 0: it is switched off
+	Passes        int64
+	Began, Ended  time.Time // of the present pass, and of the last whole one; zero for never
+	Verified      uint64    // bytes since start
+	UnitsRepaired uint64    // consume queue units that were written again
+}
+
+// ScrubStats returns a snapshot.
+func (s *Store) ScrubStats() ScrubStats {
+	sc := &s.scrubber
+	sc.mu.Lock()
+	st := sc.state
+	sc.mu.Unlock()
+	_, end := s.LogRange()
+	out := ScrubStats{At: st.At, End: end, Rate: max(s.cfg.ScrubRate, 0), Passes: st.Passes, Verified: s.verified.Load(), UnitsRepaired: s.unitsRepaired.Load()}
+	if st.Began > 0 {
+		out.Began = time.UnixMilli(st.Began)
+	}
+	if st.Ended > 0 {
+		out.Ended = time.UnixMilli(st.Ended)
+	}
+	return out
+}
+
+// ScrubNow lets a pass begin at once, or the present one begin again.
+func (s *Store) ScrubNow() {
+	select {
+	case s.scrubber.wake <- struct{}{}:
+	default:
+	}
+}
+
+// readScrub takes up where the process before was. The file is of no importance: without it a pass begins.
+func (s *Store) readScrub() {
+	sc := &s.scrubber
+	sc.at = -1
+	b, err := os.ReadFile(filepath.Join(s.cfg.Dir, scrubName))
+	var st scrubState
+	if err == nil && json.Unmarshal(b, &st) == nil && st.Version == scrubVersion && st.At >= 0 {
+		sc.state = st
+	}
+}
+
+func (s *Store) writeScrub() {
+	s.scrubber.mu.Lock()
+	st := s.scrubber.state
+	s.scrubber.mu.Unlock()
+	st.Version = scrubVersion
+	b, err := json.Marshal(&st)
+	if err == nil {
+		err = s.folder.writeFile(scrubName, b)
+	}
+	if err != nil {
+		s.logger.Debug("could not write down how far the scrub is", "error", err)
+	}
+}
+
+// scrubLoop ends with the store.
+func (s *Store) scrubLoop() {
+	if s.cfg.ScrubRate < 0 {
+		return
+	}
+	noted := s.cfg.Now()
+	for s.failure.Load() == nil {
+		n, done, err := s.scrubSome()
+		if err != nil {
+			s.scrubFailed(err)
+		}
+		wait := time.Duration(float64(n) / float64(s.cfg.ScrubRate) * float64(time.Second))
+		if done || err != nil {
+			s.writeScrub()
+			wait = s.scrubWait(err)
+		} else if s.cfg.Now().Sub(noted) >= scrubNote {
+			noted = s.cfg.Now()
+			s.writeScrub()
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.scrubber.wake:
+			s.beginPass()
+		case <-s.stop:
+			s.writeScrub()
+			return
+		}
+	}
+}
+
+// scrubWait is how long to wait behind a pass, or behind what went wrong.
+func (s *Store) scrubWait(err error) time.Duration {
+	if err != nil {
+		return scrubNote
+	}
+	if s.scrubber.again.Swap(false) {
+		return time.Second
+	}
+	s.scrubber.mu.Lock()
+	defer s.scrubber.mu.Unlock()
+	rest := scrubRest - s.cfg.Now().Sub(time.UnixMilli(s.scrubber.state.Began))
+	return min(max(rest, time.Second), scrubRest)
+}
+
+func (s *Store) beginPass() {
+	sc := &s.scrubber
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.state.At, sc.state.Began = 0, s.cfg.Now().UnixMilli()
+	sc.at = -1
+}
+
+// scrubSome verifies a step. done: the pass has come to the log's end.
+func (s *Store) scrubSome() (n int64, done bool, err error) {
+	sc := &s.scrubber
+	sc.mu.Lock()
+	from := sc.state.At
+	sc.mu.Unlock()
+	low, end := s.LogRange()
+	if s.replacing.Load() {
+		return 0, false, nil
+	}
+	if from > end || from == 0 {
+		s.beginPass()
+		from = 0
+	}
+	from = max(from, low)
+	next, damages, err := s.log.Check(from, scrubStep)
+	if err != nil {
+		return 0, false, err
+	}
+	if len(damages) > 0 {
+		if s.heals() {
+			s.quarantineRanges(damages)
+		} else {
+			return 0, false, &commitlog.DamageError{Damages: damages}
+		}
+	}
+	if err := s.scrubSums(from, next); err != nil {
+		return 0, false, err
+	}
+	if err := s.scrubUnits(from, next); err != nil {
+		return 0, false, err
+	}
+	s.verified.Add(uint64(next - from))
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.state.At = next
+	if next > from {
+		return next - from, false, nil
+	}
+	sc.state.Passes++
+	sc.state.Ended = s.cfg.Now().UnixMilli()
+	sc.state.At = 0
+	return 0, true, nil
+}
+
+// scrubSums adds [from, to) to its segments' checksums, and compares each that is complete with the one that the replicas have agreed on.
+func (s *Store) scrubSums(from, to int64) error {
+	if s.cfg.Sums == nil {
+		return nil
+	}
+	sc := &s.scrubber
+	for from < to {
+		segment := from - from%s.cfg.SegmentSize
+		end := min(to, segment+s.cfg.SegmentSize)
+		switch {
+		case from == segment:
+			sc.segment, sc.sum, sc.at = segment, 0, from
+		case sc.at != from || sc.segment != segment:
+			sc.at = -1
+		}
+		if sc.at >= 0 {
+			sum, err := s.log.ChecksumFrom(sc.sum, from, end)
+			switch {
+			case errors.Is(err, commitlog.ErrQuarantined), errors.Is(err, mappedfile.ErrOutOfRange):
+				sc.at = -1 // it has its turn when it is repaired, in the next pass
+			case err != nil:
+				return err
+			default:
+				sc.sum, sc.at = sum, end
+			}
+		}
+		if sc.at == segment+s.cfg.SegmentSize {
+			if want, ok := s.cfg.Sums(segment); ok && want != sc.sum {
+				s.segmentDiffers(segment, want, sc.sum)
+			}
+		}
+		from = end
+	}
+	return nil
+}
+
+// segmentDiffers: each entry of a segment has the journal's checksum, and the segment not the replicas'. Within an installed range the journal
+// says little: another node's bytes are taken. Else the journal and the replicas contradict each other.
+func (s *Store) segmentDiffers(segment int64, want, got uint32) {
+	err := fmt.Errorf("store: segment %d has checksum %#08x, the replicas have agreed on %#08x", segment, got, want)
+	s.logger.Error("a log segment is not what the replicas hold", "segment", segment, "checksum", got, "agreed", want)
+	if s.log.Journalled(segment, segment+s.cfg.SegmentSize) {
+		if s.cfg.OnDiverged != nil {
+			s.cfg.OnDiverged(segment, segment+s.cfg.SegmentSize, err)
+		}
+		return
+	}
+	if s.heals() {
+		s.quarantineRanges([]commitlog.Damage{s.log.DamageAt(segment, segment+s.cfg.SegmentSize, err)})
+	}
+}
+
+// scrubFailed sorts out why a step could not be done.
+func (s *Store) scrubFailed(err error) {
+	switch {
+	case s.alive() != nil, errors.Is(err, mappedfile.ErrClosed), errors.Is(err, mappedfile.ErrOutOfRange):
+	case errors.Is(err, mappedfile.ErrFault):
+		s.fatal(fmt.Errorf("store: scrub: %w", err))
+	default:
+		s.logger.Error("scrub met what it can't repair", "error", err)
+	}
+}
