@@ -36,7 +36,7 @@ func (l *Log) Repair(d Damage, sums Sums, fetch Fetch) error {
 		n := l.stretch(pieces)
 		if err := l.repairStretch(pieces[:n], sums, fetch); err != nil {
 			failed = errors.Join(failed, err)
-			if !errors.Is(err, ErrBadCopy) {
+			if isDevice(err) {
 				break
 			}
 		}
@@ -69,6 +69,32 @@ func (l *Log) repairStretch(pieces []piece, sums Sums, fetch Fetch) error {
 	if len(bad) == 0 {
 		return l.release(from, to)
 	}
+	err := l.repairBad(from, to, bad, sums, fetch)
+	if err == nil || len(pieces) == 1 || isDevice(err) {
+		return err
+	}
+	// The copy has not all of it, or is damaged too, somewhere else perhaps: what it has whole is taken.
+	var failed error
+	for _, p := range bad {
+		if l.whole(p.from, p.to) == nil {
+			continue // it was good
+		}
+		if err := l.repairBad(p.from, p.to, []*piece{p}, sums, fetch); err != nil {
+			failed = errors.Join(failed, err)
+			if isDevice(err) {
+				break
+			}
+		}
+	}
+	return failed
+}
+
+// isDevice tells a failure of this node's device from one of the copy.
+func isDevice(err error) bool {
+	return errors.Is(err, mappedfile.ErrFault) || errors.Is(err, mappedfile.ErrPoisoned) || errors.Is(err, mappedfile.ErrClosed) || errors.Is(err, mappedfile.ErrNoSpace)
+}
+
+func (l *Log) repairBad(from, to int64, bad []*piece, sums Sums, fetch Fetch) error {
 	staged, drop, err := l.stage(to - from)
 	if err != nil {
 		return err

@@ -51,6 +51,7 @@ func (s *Store) LogBytes(off int64, max int) (b LogBytes, err error) {
 	defer func() {
 		if err != nil {
 			b.Release()
+			s.quarantine(err)
 			b, err = LogBytes{}, damagedOr(err)
 		}
 	}()

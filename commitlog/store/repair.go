@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"raftmq/commitlog"
+	"raftmq/commitlog/mappedfile"
 )
 
 // ErrQuarantined: bytes that are damaged on this node, until they are repaired.
@@ -183,8 +184,11 @@ func (s *Store) repairRange(ctx context.Context, d commitlog.Damage, copies []Co
 		trying, cancel := context.WithTimeout(ctx, repairTimeout)
 		var fetched error
 		err := s.log.Repair(d, s.cfg.Sums, func(from, to int64, w io.Writer) error {
-			fetched = c.Fetch(trying, from, to, w)
-			return fetched
+			err := c.Fetch(trying, from, to, w)
+			if err != nil {
+				fetched = err
+			}
+			return err
 		})
 		cancel()
 		switch {
@@ -192,6 +196,9 @@ func (s *Store) repairRange(ctx context.Context, d commitlog.Damage, copies []Co
 			return ""
 		case ctx.Err() != nil:
 			return "the store stops"
+		case errors.Is(err, mappedfile.ErrFault), errors.Is(err, mappedfile.ErrPoisoned): // this node's device
+			s.fatal(fmt.Errorf("store: repair of log bytes [%d, %d): %w", d.From, d.To, err))
+			return err.Error()
 		case errors.Is(err, commitlog.ErrBadCopy):
 			tried = append(tried, c.Node+": its bytes do not match either")
 			s.logger.Warn("another node's bytes do not match the journal", "node", c.Node, "from", d.From, "to", d.To, "error", err)
@@ -201,7 +208,7 @@ func (s *Store) repairRange(ctx context.Context, d commitlog.Damage, copies []Co
 			return fmt.Sprintf("no space to repair it: %v", err)
 		case s.replacing.Load() || errors.Is(err, commitlog.ErrClosed):
 			return "the log is being replaced"
-		default: // this node's device
+		default:
 			s.fatal(fmt.Errorf("store: repair of log bytes [%d, %d): %w", d.From, d.To, err))
 			return err.Error()
 		}
