@@ -40,6 +40,8 @@ type Config struct {
 	// Hold, Quiet and LeaderShare are the nemesis's (its defaults).
 	Hold, Quiet [2]time.Duration
 	LeaderShare float64
+	// Prepare changes the cluster before its first node starts: flags, what lies under the data folders.
+	Prepare func(c *cluster.Cluster) error
 	// Do takes the nemesis's place: what it does to the cluster happens under load, which ends when it
 	// returns. It leaves all nodes running and healed. Time and Faults are not used then.
 	Do   func(ctx context.Context, c *cluster.Cluster, rec *history.Recorder) error
@@ -100,6 +102,11 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, errors.Join(err, net.Close())
 	}
 	defer c.Close()
+	if cfg.Prepare != nil {
+		if err := cfg.Prepare(c); err != nil {
+			return nil, err
+		}
+	}
 	rec, err := history.Create(filepath.Join(cfg.Dir, "history.jsonl"))
 	if err != nil {
 		return nil, err

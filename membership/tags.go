@@ -37,6 +37,7 @@ const (
 const (
 	flagHasData = 1
 	flagLeaving = 2 // the node is saying good-bye: its death is a leave
+	flagFull    = 4
 )
 
 func encodeTags(t Tags, leaving bool) ([]byte, error) {
@@ -68,6 +69,9 @@ func encodeTags(t Tags, leaving bool) ([]byte, error) {
 	}
 	if leaving {
 		flags |= flagLeaving
+	}
+	if t.DiskFull {
+		flags |= flagFull
 	}
 	b = appendNumber(b, tagExpect, uint64(t.BootstrapExpect))
 	b = appendNumber(b, tagFlags, flags)
@@ -137,7 +141,7 @@ func decodeTags(nodeID string, b []byte) (t Tags, leaving bool, err error) {
 				}
 				t.BootstrapExpect = int(num)
 			case tagFlags:
-				t.HasData, leaving = num&flagHasData != 0, num&flagLeaving != 0
+				t.HasData, leaving, t.DiskFull = num&flagHasData != 0, num&flagLeaving != 0, num&flagFull != 0
 			case tagTerm:
 				t.LeaderTerm = num
 			case tagLevel, tagClusterLevel:

@@ -8,6 +8,7 @@ import (
 
 	"raftmq/commitlog/store"
 	"raftmq/fsm/raftnode"
+	"raftmq/membership"
 )
 
 // diskSizes are the bytes that this node takes ahead or puts by on its disk. On a disk of 2.5 GB and more they are the
@@ -36,10 +37,84 @@ var errNotWriteable = errors.New("this node's store takes no messages now")
 
 // proposeRecords is raft.Propose for what stores messages: nothing goes on its way that Apply might have no room for.
 func (g *brokerGroup) proposeRecords(p raftnode.Proposal) error {
+	if g.peersFull.Load() {
+		return fmt.Errorf("%w: the disks of a majority are full", errNotWriteable)
+	}
 	if g.store.PutStatus() != store.PutOK {
 		return fmt.Errorf("%w (%s)", errNotWriteable, g.store.Flags())
 	}
 	return g.raft.Propose(p)
+}
+
+// How often watchDisks looks, and how recently a voter must have answered the leader to count as one that can store.
+const (
+	watchDisksEvery = 250 * time.Millisecond
+	answersWithin   = 2 * time.Second
+)
+
+// watchDisks tells the others by gossip when this node's disk is full, and, while this node leads, notes when theirs are: a leader with room
+// whose followers have none would go on until their Raft logs have no space and they stop, and with them reads, offsets and the quorum.
+// Refusing messages before that keeps everything else going (F27).
+func (n *node) watchDisks() {
+	tick := time.NewTicker(watchDisksEvery)
+	defer tick.Stop()
+	told := false
+	for {
+		select {
+		case <-tick.C:
+		case <-n.ctx.Done():
+			return
+		}
+		if full := !n.group.store.Flags().Writeable(); full != told {
+			if err := n.members.UpdateTags(func(t *membership.Tags) { t.DiskFull = full }); err != nil {
+				n.logger.Warn("could not spread by gossip that the disk is full", "full", full, "error", err)
+			} else {
+				told = full
+			}
+		}
+		short := n.group.raft.State().Ready && n.majorityFull()
+		switch was := n.group.peersFull.Swap(short); {
+		case short && !was:
+			n.logger.Warn("the disks of so many voters are full that no majority could store a message, so messages are refused")
+		case was && !short:
+			n.logger.Info("messages are taken again, as far as other voters' disks are concerned")
+		}
+	}
+}
+
+// majorityFull reports that voters with full disks are what a majority lacks. What a node says of its own disk counts as long as it
+// answers this leader's Raft; one that does not is no matter of disks.
+func (n *node) majorityFull() bool {
+	servers, err := n.group.raft.Servers()
+	if err != nil {
+		return false
+	}
+	heard := map[string]time.Time{}
+	for _, c := range n.group.raft.Contacts() {
+		heard[c.ID] = c.At
+	}
+	voters, able, full := 0, 0, 0
+	for _, s := range servers {
+		if !s.Voter {
+			continue
+		}
+		voters++
+		m, _ := n.members.Member(s.ID)
+		switch {
+		case s.ID == n.cfg.NodeID:
+			if n.group.store.Flags().Writeable() {
+				able++
+			} else {
+				full++
+			}
+		case time.Since(heard[s.ID]) > answersWithin:
+		case m.DiskFull && m.Incarnation == s.Incarnation:
+			full++
+		default:
+			able++
+		}
+	}
+	return able <= voters/2 && able+full > voters/2
 }
 
 // Pace of leaveFullDisk.

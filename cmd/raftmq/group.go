@@ -61,6 +61,7 @@ type brokerGroup struct {
 	logRanges    *logRanges
 
 	caught      atomic.Bool
+	peersFull   atomic.Bool // so many other voters' disks are full that no majority could store a message
 	alone       loneliness
 	raftLog     atomic.Pointer[raftnode.Node] // as raft, for goroutines that run before it is open
 	alive       func(nodeID string) bool      // by gossip, or this node
@@ -182,7 +183,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		SlaveReadEnable: cfg.SlaveReadEnable, Replicas: g.replicas,
 		LeaderAddr: g.leaderAddr, Forward: g.forward, Relay: g.drain.relay, Relays: g.drain.on, Peers: g.peerAddrs, Ask: g.askPeer,
 		BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
-		HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(),
+		PeersFull: g.peersFull.Load, HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(),
 		DeleteExpired: func() { g.retention.Arm() }, TransactionUnknown: func(half int64) { g.transactions.Unknown(half) }, Logger: d.Logger})
 	if err != nil {
 		return nil, err

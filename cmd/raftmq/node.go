@@ -105,6 +105,7 @@ func (n *node) start() (err error) {
 	}
 	n.spawn(func() { n.group.learnTarget(n.ctx) })
 	n.spawn(func() { n.group.serve(n.ctx, clients) })
+	n.spawn(n.watchDisks)
 	n.http.Serve()
 	if len(cfg.Join) > 0 {
 		n.members.KeepJoining(cfg.Join)

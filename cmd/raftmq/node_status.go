@@ -167,6 +167,8 @@ func (n *node) problem(state raftnode.State, peers []remoting.PeerStatus) string
 		space := n.group.store.Space().CommitLog
 		return fmt.Sprintf("this node's store takes no messages (%s): %.0f %% of the disk of %s is in use, %s are usable; make room, it goes on by itself",
 			n.group.store.Flags(), 100*space.Ratio(), space.Path, formatSize(space.Usable))
+	case n.group.peersFull.Load():
+		return "messages are refused, since the disks of other voters are full and no majority could store them; make room there, it goes on by itself"
 	case !n.group.caughtUp():
 		return "catching up with what it had applied before it stopped"
 	}

@@ -55,6 +55,9 @@ type Config struct {
 	// DeleteExpired makes this node, which leads, delete what is old enough at whatever hour it is (retention.Loop.Arm). It must be
 	// quick. nil: nothing is deleted on request.
 	DeleteExpired func()
+	// PeersFull reports that so many other voters' disks are full that a majority could not store a message. It must be quick: it is asked
+	// for each message. nil: never.
+	PeersFull func() bool
 	// TransactionUnknown is told that a producer was asked about a half message, given by its queue offset, and knows no
 	// outcome yet. It must be quick. nil: nobody is told.
 	TransactionUnknown func(half int64)

@@ -37,6 +37,7 @@ const (
 	remarkCreateFailed  = "create mapped file failed, server is busy or broken."
 	remarkPageCacheBusy = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 	remarkUnknown       = "UNKNOWN_ERROR"
+	remarkPeersFull     = "service not available now. The disks of so many replicas are full that no majority could store the message"
 )
 
 // refusedPuts counts writes that were refused in a row because this node does not lead or is not writeable: one in
@@ -53,6 +54,10 @@ const refusalsPerWarning = 50_000
 func (b *Broker) propose(p raftnode.Proposal) error {
 	if status := b.cfg.Store.PutStatus(); status != store.PutOK {
 		return b.putRefused(status)
+	}
+	if b.cfg.PeersFull != nil && b.cfg.PeersFull() {
+		b.warnRefused("the disks of other replicas are full, so that no majority could store a message")
+		return &putRefused{store.ServiceNotAvailable, remoting.ResponseServiceNotAvailable, remarkPeersFull, "Service not available now."}
 	}
 	if b.refused.row.Load() != 0 {
 		b.refused.row.Store(0)

@@ -208,3 +208,19 @@ func TestRefusalWarnings(t *testing.T) {
 		t.Errorf("%d lines tell how many were not told", got)
 	}
 }
+
+// TestPeersFull: with room here and none at a majority, messages are refused with the same code, and reads and offsets go on (F27).
+func TestPeersFull(t *testing.T) {
+	var full atomic.Bool
+	n := newNode(t, func(o *nodeOptions) { o.config = func(c *Config) { c.PeersFull = full.Load } })
+	n.putTopic("T", 1)
+	c := n.dial()
+	want(t, c.send("T", 0, "", []byte("x")), 0)
+	full.Store(true)
+	want(t, c.send("T", 0, "", []byte("x")), remoting.ResponseServiceNotAvailable, remarkPeersFull)
+	n.waitReadable("T", 0, 1)
+	want(t, c.pull("g", "T", 0, 0, flagCarried, 0), 0)
+	want(t, c.call(remoting.RequestUpdateConsumerOffset, nil, "consumerGroup", "g", "topic", "T", "queueId", "0", "commitOffset", "1"), 0)
+	full.Store(false)
+	want(t, c.send("T", 0, "", []byte("x")), 0)
+}
