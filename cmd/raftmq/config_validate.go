@@ -56,7 +56,7 @@ const (
 	maxIndexEntries      = 1_000_000_000 // 20 GB
 	maxQueueFileSize     = gib
 	minMessageSize       = kib
-	maxMessageSize       = 7 * mib // with properties below what one Raft command may be (8 MiB)
+	maxMessageSize       = 7 * mib // far below what one Raft command may be, with properties
 	minRaftBytes         = mib
 	maxRaftBytes         = 64 * gib
 	minUnsafeSync        = time.Millisecond

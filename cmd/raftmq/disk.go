@@ -18,7 +18,7 @@ type diskSizes struct {
 	allocateStep int64 // of the commit log, taken ahead
 	reserve      int64 // put by for what is in flight when the disk gets full, and for the Raft log's next segment
 	minFree      int64 // below it the disk counts as full
-	inFlight     int64 // commands that wait for Raft: what the reserve must hold
+	inFlight     int64 // commands that wait for Raft: with one more of the largest, and a segment of the Raft log, what the reserve must hold
 	raftLog      int64 // the most of --raft-snapshot-bytes and --raft-trailing-bytes
 }
 
@@ -30,7 +30,7 @@ func sizesFor(total int64) diskSizes {
 	}
 	part := max(total/16/mib, 1) * mib
 	return diskSizes{walSegment: min(64*mib, part), allocateStep: min(64*mib, part), reserve: min(144*mib, part), minFree: min(128*mib, 2*part),
-		inFlight: min(64*mib, max(part/2, mib)), raftLog: max(2*part, mib)}
+		inFlight: min(56*mib, max(part/2, mib)), raftLog: max(2*part, mib)}
 }
 
 var errNotWriteable = errors.New("this node's store takes no messages now")

@@ -31,8 +31,9 @@ var (
 	ErrClosed = errors.New("raftnode: closed")
 )
 
-// MaxCommandBytes is the default limit of one command.
-const MaxCommandBytes = 8 << 20
+// MaxCommandBytes is the default limit of one command: a batch of 4 MiB that is four times as large when it is stored, as one of many tiny
+// messages is. The Raft log takes entries of up to 64 MiB.
+const MaxCommandBytes = 17 << 20
 
 // LogStoreKind chooses the Raft log store.
 type LogStoreKind string

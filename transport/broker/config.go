@@ -94,6 +94,8 @@ const (
 	// batchBlowUp bounds what a batch may become when it is stored: each entry gets the
 	// request's own properties and a record header.
 	batchBlowUp = 4
+	// batchRoom is what a command has beside the records.
+	batchRoom = 64 << 10
 )
 
 func (cfg *Config) ensureDefaults() {

@@ -24,10 +24,10 @@ type pull struct {
 	// home and slow are the group's brokerId and whichBrokerWhenConsumeSlowly.
 	home, slow int64
 
-	req   store.GetRequest
-	res   store.GetResult
-	read  time.Time     // when
-	took  time.Duration // and how long it took
+	req  store.GetRequest
+	res  store.GetResult
+	read time.Time     // when
+	took time.Duration // and how long it took
 
 	resp    remoting.Command
 	ext     [4]remoting.Field

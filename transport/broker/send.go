@@ -209,6 +209,8 @@ func (p *sendProposal) prepareBatch() *refusal {
 	}
 	p.props = record.AppendRequestProperties(p.props[:0], h.Properties, b.cfg.ClusterName)
 	p.batch, p.wait, p.sizes = true, props.wait, p.sizes[:0]
+	// What the whole may be when it is stored: each entry gets a record's header and the request's properties.
+	limit := int64(min(batchBlowUp*b.cfg.MaxMessageSize, raftnode.MaxCommandBytes-batchRoom))
 	total := int64(0)
 	for rest := p.msg.Body; len(rest) > 0; {
 		e, more, err := record.NextBatchEntry(rest)
@@ -223,8 +225,8 @@ func (p *sendProposal) prepareBatch() *refusal {
 		one := p.msg
 		one.Body, one.Properties = e.Body, p.merged
 		p.sizes = append(p.sizes, int32(one.Size()))
-		if total += int64(one.Size()); total > int64(batchBlowUp*b.cfg.MaxMessageSize) {
-			return refuse(remoting.ResponseMessageIllegal, "the batch has more than %d bytes when it is stored", batchBlowUp*b.cfg.MaxMessageSize)
+		if total += int64(one.Size()); total > limit {
+			return refuse(remoting.ResponseMessageIllegal, "the batch is too large: its messages have more than %d bytes together when each is stored with its header and the request's properties; send fewer at a time", limit)
 		}
 	}
 	return p.checkSize(total)
