@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"raftmq/fsm/command"
+	"raftmq/fsm/metadata"
 	"raftmq/fsm/retention"
 )
 
@@ -37,8 +38,8 @@ var (
 
 // reservedNames are topics that a broker has by itself (spec: system topics), which a cluster's or
 // group's own topic would collide with.
-var reservedNames = []string{"TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "SCHEDULE_TOPIC_XXXX", "OFFSET_MOVED_EVENT",
-	"RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC"}
+var reservedNames = []string{metadata.AutoCreateTopic, metadata.SelfTestTopic, metadata.BenchmarkTopic, metadata.ScheduleTopic, metadata.OffsetMoved,
+	metadata.HalfTopic, metadata.OpHalfTopic, metadata.CheckMaxTopic, metadata.TraceTopic}
 
 // Limits of the values below.
 const (

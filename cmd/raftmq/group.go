@@ -131,6 +131,9 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		return nil, err
 	}
 	undo = append(undo, g.store.Close)
+	if err := removeUnfinishedSnapshots(filepath.Join(cfg.DataDir, "raft"), d.Logger); err != nil {
+		return nil, err
+	}
 
 	g.fsm, err = fsm.New(fsm.Config{Store: g.store, Tables: g.tables, CheckSettings: g.checkSettings, OnTables: g.tablesChanged, OnMark: d.OnMark,
 		OnFatal: d.OnFatal, Logger: d.Logger.Named("fsm")})

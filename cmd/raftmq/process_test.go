@@ -187,8 +187,15 @@ func TestServerLife(t *testing.T) {
 	}
 
 	// With data neither --bootstrap-expect nor --join is needed, and what was sent is there.
+	unfinished := filepath.Join(dir, "raft", "snapshots", "1-2-3.tmp")
+	if err := os.MkdirAll(unfinished, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	s = startServer(t, serverArgs(dir, port, "--log-format", "json", "--default-topic-queues", "3")...)
 	s.ready(port)
+	if _, err := os.Stat(unfinished); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what a kill left of a snapshot is still there: %v", err)
+	}
 	if !strings.Contains(s.stderr.String(), `"@message":"starting"`) || s.stdout.String() != "" {
 		t.Errorf("start in JSON: %q\n%s", s.stdout.String(), s.stderr.String())
 	}

@@ -7,9 +7,6 @@ import (
 	"raftmq/commitlog/record"
 )
 
-// ScheduleTopic holds delayed messages until they are due (RocketMQ's TopicValidator).
-const ScheduleTopic = "SCHEDULE_TOPIC_XXXX"
-
 // Levels are the delays of levels 1, 2, … (RocketMQ's messageDelayLevel). The table decides
 // bytes of the schedule topic's queues, so all nodes of a cluster should have the same.
 type Levels []time.Duration
@@ -28,7 +25,7 @@ func DefaultLevels() Levels {
 // no positive number is none.
 func (l Levels) TagsCode(v record.View) int64 {
 	props := v.Properties()
-	if string(v.Topic()) == ScheduleTopic && len(l) > 0 {
+	if string(v.Topic()) == record.ScheduleTopic && len(l) > 0 {
 		if text, ok := record.Property(props, record.PropertyDelay); ok {
 			level, err := strconv.ParseInt(string(text), 10, 32)
 			if err == nil && level > 0 {

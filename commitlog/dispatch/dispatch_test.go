@@ -306,21 +306,21 @@ func TestTagsCode(t *testing.T) {
 		{"T", "TAGS\x01TagA", 2598919},
 		{"T", "TAGS\x01order-pay", -392735319},
 		{"T", "DELAY\x013\x02TAGS\x01TagA", 2598919},
-		{ScheduleTopic, "DELAY\x011", stored + 1000},
-		{ScheduleTopic, "DELAY\x013\x02TAGS\x01TagA", stored + 10_000},
-		{ScheduleTopic, "DELAY\x0118", stored + 7_200_000},
-		{ScheduleTopic, "DELAY\x0199", stored + 7_200_000},
-		{ScheduleTopic, "DELAY\x010\x02TAGS\x01a", 97},
-		{ScheduleTopic, "DELAY\x01-1\x02TAGS\x01a", 97},
-		{ScheduleTopic, "DELAY\x01x\x02TAGS\x01a", 97},
-		{ScheduleTopic, "TAGS\x01a", 97},
+		{record.ScheduleTopic, "DELAY\x011", stored + 1000},
+		{record.ScheduleTopic, "DELAY\x013\x02TAGS\x01TagA", stored + 10_000},
+		{record.ScheduleTopic, "DELAY\x0118", stored + 7_200_000},
+		{record.ScheduleTopic, "DELAY\x0199", stored + 7_200_000},
+		{record.ScheduleTopic, "DELAY\x010\x02TAGS\x01a", 97},
+		{record.ScheduleTopic, "DELAY\x01-1\x02TAGS\x01a", 97},
+		{record.ScheduleTopic, "DELAY\x01x\x02TAGS\x01a", 97},
+		{record.ScheduleTopic, "TAGS\x01a", 97},
 	} {
 		v := record.View(encode(c.topic, c.props, 0, []byte("b")))
 		if got := DefaultLevels().TagsCode(v); got != c.want {
 			t.Errorf("%s %q: %d, want %d", c.topic, c.props, got, c.want)
 		}
 	}
-	if got := (Levels{}).TagsCode(record.View(encode(ScheduleTopic, "DELAY\x013\x02TAGS\x01a", 0, nil))); got != 97 {
+	if got := (Levels{}).TagsCode(record.View(encode(record.ScheduleTopic, "DELAY\x013\x02TAGS\x01a", 0, nil))); got != 97 {
 		t.Errorf("without a table: %d", got)
 	}
 }

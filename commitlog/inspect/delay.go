@@ -7,9 +7,6 @@ import (
 	"raftmq/commitlog/record"
 )
 
-// scheduleTopic holds delayed messages until they are due (RocketMQ's TopicValidator).
-const scheduleTopic = "SCHEDULE_TOPIC_XXXX"
-
 // delayLevels is RocketMQ's default messageDelayLevel.
 func delayLevels() []time.Duration {
 	const s, m, h = time.Second, time.Minute, time.Hour
@@ -20,7 +17,7 @@ func delayLevels() []time.Duration {
 // in the schedule topic the time it is due.
 func (s *Store) tagsCode(v record.View) int64 {
 	props := v.Properties()
-	if levels := s.opts.DelayLevels; string(v.Topic()) == scheduleTopic && len(levels) > 0 {
+	if levels := s.opts.DelayLevels; string(v.Topic()) == record.ScheduleTopic && len(levels) > 0 {
 		if text, ok := record.Property(props, record.PropertyDelay); ok {
 			if level, err := strconv.ParseInt(string(text), 10, 32); err == nil && level > 0 {
 				return v.StoreTimestamp() + levels[min(int(level), len(levels))-1].Milliseconds()

@@ -76,9 +76,9 @@ func entryRecords(i, k int) (topic string, queue int32, records []byte, n int) {
 	}
 	switch {
 	case i%50 == 7:
-		m.Topic, m.QueueID = []byte(scheduleTopic), 2
+		m.Topic, m.QueueID = []byte(record.ScheduleTopic), 2
 		m.Properties = append(m.Properties, "\x02DELAY\x013"...)
-		topic, queue = scheduleTopic, 2
+		topic, queue = record.ScheduleTopic, 2
 	case i%50 == 11:
 		m.SysFlag = record.SysFlagPrepared
 	case i%40 == 13:

@@ -161,7 +161,7 @@ func (v *verifier) place(q *queueState, n int64, want consumequeue.Unit, stored 
 		return v.extUnit(q, n, u, want, stored)
 	default:
 		detail := fmt.Sprintf("tags code %d, the record at %d gives %d", u.TagsCode, want.PhyOffset, want.TagsCode)
-		if q.topic == scheduleTopic {
+		if q.topic == record.ScheduleTopic {
 			detail += " with these delay levels"
 		}
 		v.unit(q, n, KindUnitTags, want.PhyOffset, detail)

@@ -8,6 +8,9 @@ const (
 	PropertySeparator  = 0x02
 )
 
+// ScheduleTopic holds delayed messages until they are due (RocketMQ's TopicValidator).
+const ScheduleTopic = "SCHEDULE_TOPIC_XXXX"
+
 // Property names the broker itself reads or writes (RocketMQ's MessageConst).
 const (
 	PropertyKeys    = "KEYS"

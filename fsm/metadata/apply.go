@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"raftmq/commitlog/record"
 	"raftmq/fsm/command"
 )
 
@@ -188,7 +189,7 @@ func (t *Tables) DeleteKV(d command.KVDelete) error {
 // Built-in names (RocketMQ TopicValidator, MixAll).
 const (
 	AutoCreateTopic = "TBW102"
-	ScheduleTopic   = "SCHEDULE_TOPIC_XXXX"
+	ScheduleTopic   = record.ScheduleTopic
 	SelfTestTopic   = "SELF_TEST_TOPIC"
 	OffsetMoved     = "OFFSET_MOVED_EVENT"
 	BenchmarkTopic  = "BenchmarkTest"

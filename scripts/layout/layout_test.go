@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"transport/metrics":      {},
 	"fsm":                    {"fsm/command", "fsm/metadata", "commitlog/record", "commitlog/store"}, // commitlog/store: its position and append types
 	"fsm/command":            {},
-	"fsm/metadata":           {"fsm/command"}, // the tables store what commands carry
+	"fsm/metadata":           {"fsm/command", "commitlog/record"}, // the tables store what commands carry; record: a topic's name
 	"fsm/raftnode":           {},
 	"fsm/delay":              {"fsm/command", "fsm/metadata", "commitlog/record", "commitlog/store"},
 	"fsm/transaction":        {"fsm/command", "fsm/metadata", "commitlog/record", "commitlog/store"},
