@@ -14,7 +14,6 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/producer"
 
-	"raftmq/jepsen/cluster"
 	"raftmq/jepsen/workload"
 )
 
@@ -134,10 +133,11 @@ func (l *rollingLoad) end() {
 	l.wg.Wait()
 }
 
-// check ends the load: nothing failed, and every acknowledged message is where its acknowledgement said.
-func (l *rollingLoad) check(t *testing.T, n *cluster.Node, topic string, queues int) {
+// check ends the load: nothing failed, the nodes are equal, and every acknowledged message is where its acknowledgement said.
+func (l *rollingLoad) check(t *testing.T, s *scriptCluster, topic string, queues int) {
 	t.Helper()
 	l.end()
+	s.tool("cluster", "verify") // it waits for all of them to come to its mark
 	t.Logf("sent %v, %d further attempts of raw producers", l.sent, l.tries.Load())
 	for i, f := range l.failed {
 		if i == 10 {
@@ -153,7 +153,7 @@ func (l *rollingLoad) check(t *testing.T, n *cluster.Node, topic string, queues 
 			t.Errorf("only %d sends of %s producers: that is no load", sent, kind)
 		}
 	}
-	stored := pullAll(t, n, topic, queues)
+	stored := pullAll(t, s.node(1), topic, queues)
 	for body, ack := range l.acked {
 		if q := stored[ack.Queue]; int64(len(q)) <= ack.Offset || string(q[ack.Offset].Body) != body {
 			t.Errorf("%s was acknowledged at queue %d offset %d and is not there", body, ack.Queue, ack.Offset)
@@ -181,8 +181,7 @@ func TestRollingRestart(t *testing.T) {
 	if !strings.Contains(out, "restarted: ") || !strings.Contains(out, "writes on") {
 		t.Errorf("the script says\n%s", out)
 	}
-	l.check(t, s.node(1), topic, queues)
-	s.tool("cluster", "verify")
+	l.check(t, s, topic, queues)
 }
 
 // TestRollingRestartRefusals: nothing is restarted while that would take the cluster's majority.

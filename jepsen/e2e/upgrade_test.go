@@ -122,6 +122,5 @@ func TestF83_RollingUpgrade(t *testing.T) {
 		s.cluster("start", back)
 	}
 	s.tool("cluster", "wait", "--timeout", "30s")
-	l.check(t, s.node(1), topic, queues)
-	s.tool("cluster", "verify")
+	l.check(t, s, topic, queues)
 }
