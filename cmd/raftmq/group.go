@@ -186,7 +186,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		SlaveReadEnable: cfg.SlaveReadEnable, Replicas: g.replicas,
 		LeaderAddr: g.leaderAddr, Forward: g.forward, Relay: g.drain.relay, Relays: g.drain.on, Peers: g.peerAddrs, Ask: g.askPeer,
 		BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
-		PeersFull: g.peersFull.Load, HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(),
+		PeersFull: g.peersFull.Load, HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(), CheckSetting: g.checkSetting,
 		DeleteExpired: func() { g.retention.Arm() }, TransactionUnknown: func(half int64) { g.transactions.Unknown(half) }, Logger: d.Logger})
 	if err != nil {
 		return nil, err
@@ -195,13 +195,13 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		Propose: func(p delay.Proposal) error { return g.proposeRecords(p) }})
 	g.transactions = transaction.New(transaction.Config{Store: g.store, Tables: g.tables, Checker: g.broker,
 		Propose: func(p transaction.Proposal) error { return g.proposeRecords(p) }, MaxAge: cfg.FileReservedTime,
-		Timeout: cfg.TransactionTimeout, Interval: cfg.TransactionCheckInterval, MaxCheck: cfg.TransactionCheckMax, Logger: d.Logger})
+		Current: g.transactionLimits, Timeout: cfg.TransactionTimeout, Interval: cfg.TransactionCheckInterval, MaxCheck: cfg.TransactionCheckMax, Logger: d.Logger})
 	hours, err := retention.ParseDeleteWhen(cfg.DeleteWhen)
 	if err != nil {
 		return nil, err
 	}
 	g.retention = retention.New(retention.Config{Store: g.store, Propose: g.propose, FileReservedTime: cfg.FileReservedTime, DeleteWhen: hours,
-		MaxUsedRatio: cfg.DiskMaxUsedSpaceRatio, CleanForciblyRatio: cfg.DiskSpaceCleanForciblyRatio, CleanForcibly: cfg.CleanFileForciblyEnable, Spare: g.spare, Logger: d.Logger})
+		MaxUsedRatio: cfg.DiskMaxUsedSpaceRatio, CleanForciblyRatio: cfg.DiskSpaceCleanForciblyRatio, CleanForcibly: cfg.CleanFileForciblyEnable, Current: g.retentionLimits, Spare: g.spare, Logger: d.Logger})
 	g.server = transport.NewServer(transport.Config{Logger: d.Logger, OnFault: g.store.Fault})
 	g.broker.Register(g.server)
 	g.alone.server, g.alone.release, g.alone.deposed, g.alone.logger = g.server, g.broker.ReleaseParked, g.raft.QuorumLost, d.Logger

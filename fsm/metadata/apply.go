@@ -186,6 +186,9 @@ func (t *Tables) DeleteKV(d command.KVDelete) error {
 	return nil
 }
 
+// SettingsNamespace is the KV namespace of settings that were changed while the cluster runs.
+const SettingsNamespace = "RAFTMQ_BROKER_CONFIG"
+
 // Built-in names (RocketMQ TopicValidator, MixAll).
 const (
 	AutoCreateTopic = "TBW102"

@@ -7,6 +7,7 @@ package metadata
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -179,11 +180,34 @@ func (t *Tables) GroupOffsets(group string) map[string]map[int32]int64 {
 		if k.group != group {
 			continue
 		}
-		c := make(map[int32]int64, len(queues))
-		for q, o := range queues {
-			c[q] = o
+		out[k.topic] = maps.Clone(queues)
+	}
+	return out
+}
+
+// AllOffsets returns all committed offsets: group → topic → queue → offset.
+func (t *Tables) AllOffsets() map[string]map[string]map[int32]int64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	out := map[string]map[string]map[int32]int64{}
+	for k, queues := range t.offsets {
+		if out[k.group] == nil {
+			out[k.group] = map[string]map[int32]int64{}
 		}
-		out[k.topic] = c
+		out[k.group][k.topic] = maps.Clone(queues)
+	}
+	return out
+}
+
+// TopicOffsets returns all committed offsets in a topic: group → queue → offset.
+func (t *Tables) TopicOffsets(topic string) map[string]map[int32]int64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	out := map[string]map[int32]int64{}
+	for k, queues := range t.offsets {
+		if k.topic == topic {
+			out[k.group] = maps.Clone(queues)
+		}
 	}
 	return out
 }

@@ -131,6 +131,9 @@ func TestOffsetsAndGroups(t *testing.T) {
 	if got := fmt.Sprint(tb.GroupOffsets("g")); got != "map[T:map[0:3 1:7]]" {
 		t.Errorf("group offsets %s", got)
 	}
+	if got := fmt.Sprint(tb.TopicOffsets("T"), tb.TopicOffsets("None"), tb.AllOffsets()["g"]); got != "map[g:map[0:3 1:7]] map[] map[T:map[0:3 1:7]]" {
+		t.Errorf("offsets %s", got)
+	}
 	g := command.DefaultGroup("g")
 	g.RetryMaxTimes = 3
 	if err := tb.PutGroup(command.GroupPut{Group: g, OnlyIfAbsent: true}); err != nil {

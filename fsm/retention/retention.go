@@ -56,6 +56,8 @@ type Config struct {
 	MaxUsedRatio       int           // diskMaxUsedSpaceRatio, percent (75)
 	CleanForciblyRatio int           // diskSpaceCleanForciblyRatio, percent (85)
 	CleanForcibly      bool          // cleanFileForciblyEnable
+	// Current gives the five above as they are now, asked at each round. nil: they do not change.
+	Current func() Limits
 	// Spare is asked before forced cleaning: true when another node that could lead has room. nil: none has.
 	Spare func(ctx context.Context) bool
 
@@ -63,6 +65,15 @@ type Config struct {
 	Location *time.Location // of DeleteWhen (time.Local)
 	Now      func() time.Time
 	Logger   hclog.Logger
+}
+
+// Limits are what may change while a Loop runs; see Config.
+type Limits struct {
+	FileReservedTime   time.Duration
+	DeleteWhen         []int
+	MaxUsedRatio       int
+	CleanForciblyRatio int
+	CleanForcibly      bool
 }
 
 func (c *Config) ensureDefaults() {
@@ -155,6 +166,11 @@ func (l *Loop) Run(ctx context.Context) {
 }
 
 func (l *Loop) round(ctx context.Context) {
+	if l.cfg.Current != nil {
+		now := l.cfg.Current()
+		l.cfg.FileReservedTime, l.cfg.DeleteWhen, l.cfg.MaxUsedRatio = now.FileReservedTime, now.DeleteWhen, now.MaxUsedRatio
+		l.cfg.CleanForciblyRatio, l.cfg.CleanForcibly = now.CleanForciblyRatio, now.CleanForcibly
+	}
 	trigger := l.trigger(ctx)
 	if trigger.reason == "" {
 		return

@@ -237,3 +237,25 @@ func TestParseDeleteWhen(t *testing.T) {
 		}
 	}
 }
+
+// TestCurrentLimits: limits that change while the loop runs count from the next round on.
+func TestCurrentLimits(t *testing.T) {
+	now := time.Date(2024, 5, 6, 12, 0, 0, 0, time.UTC)
+	f := &fakeStore{ages: hours(100, 20, 1, 0), space: used(10), now: func() time.Time { return now }}
+	limits := Limits{FileReservedTime: 48 * time.Hour, DeleteWhen: []int{3}, MaxUsedRatio: 75, CleanForciblyRatio: 85}
+	var got []int64
+	l := New(Config{Store: f, Propose: collect(t, &got), Location: time.UTC, Now: f.now, Current: func() Limits { return limits }})
+	for _, change := range []func(){
+		func() {}, // not the hour
+		func() { limits.DeleteWhen = []int{12} },
+		func() { limits.FileReservedTime = 10 * time.Hour },
+		func() { limits.DeleteWhen = []int{3} },
+		func() { limits.MaxUsedRatio = 5 }, // the disk is fuller than that
+	} {
+		change()
+		l.round(context.Background())
+	}
+	if want := []int64{segment, 2 * segment, 2 * segment}; !reflect.DeepEqual(got, want) {
+		t.Errorf("trimmed to %v, want %v", got, want)
+	}
+}

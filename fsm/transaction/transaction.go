@@ -65,8 +65,17 @@ type Config struct {
 	MaxCheck int           // checks before a half message is given up (15)
 	// MaxAge is when a half message is given up whoever was asked (72 h, RocketMQ's fileReservedTime).
 	MaxAge time.Duration
-	Now    func() time.Time // (time.Now)
-	Logger hclog.Logger     // (none)
+	// Current gives the four above as they are now, asked before each pass. nil: they do not change.
+	Current func() Limits
+	Now     func() time.Time // (time.Now)
+	Logger  hclog.Logger     // (none)
+}
+
+// Limits are what may change while a Service runs; see Config.
+type Limits struct {
+	Timeout, Interval time.Duration
+	MaxCheck          int
+	MaxAge            time.Duration
 }
 
 // Service checks while Run runs.
@@ -106,6 +115,7 @@ func (s *Service) Run(ctx context.Context) {
 	s.mu.Lock()
 	clear(s.waiting)
 	s.mu.Unlock()
+	s.refresh()
 	tick := time.NewTicker(s.cfg.Interval)
 	defer tick.Stop()
 	for {
@@ -114,10 +124,23 @@ func (s *Service) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		if s.refresh() {
+			tick.Reset(s.cfg.Interval)
+		}
 		if err := s.pass(ctx); err != nil && ctx.Err() == nil {
 			s.logger.Warn("pass over half messages ended early, the next one goes on", "error", err)
 		}
 	}
+}
+
+// refresh takes the limits as they are now over, and reports whether the interval is another one. Run's goroutine only.
+func (s *Service) refresh() (interval bool) {
+	if s.cfg.Current == nil {
+		return false
+	}
+	now, before := s.cfg.Current(), s.cfg.Interval
+	s.cfg.Timeout, s.cfg.Interval, s.cfg.MaxCheck, s.cfg.MaxAge = now.Timeout, now.Interval, now.MaxCheck, now.MaxAge
+	return s.cfg.Interval != before
 }
 
 // Stats are counters since start and gauges now.

@@ -413,3 +413,45 @@ func BenchmarkPass(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/half")
 }
+
+// TestCurrentLimits: limits that change while the service runs count from the next pass on.
+func TestCurrentLimits(t *testing.T) {
+	m := newMachine(t)
+	var mu sync.Mutex
+	limits := Limits{Timeout: time.Hour, Interval: 10 * time.Millisecond, MaxCheck: 15, MaxAge: 100 * time.Hour}
+	passes := 0
+	s := m.service(func(c *Config) {
+		c.Interval = time.Hour
+		c.Current = func() Limits {
+			mu.Lock()
+			defer mu.Unlock()
+			passes++
+			return limits
+		}
+	})
+	m.half(1, "")
+	m.mu.Lock()
+	m.now = m.now.Add(time.Minute)
+	m.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	counted := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return passes
+	}
+	eventually(t, "passes at the interval as it is now", func() bool { return counted() > 3 })
+	if n := s.Stats().Checks; n != 0 {
+		t.Errorf("%d checks of a message that is too young", n)
+	}
+	mu.Lock()
+	limits.Timeout = time.Second
+	mu.Unlock()
+	eventually(t, "it is old enough now", func() bool { return s.Stats().Checks > 0 })
+	cancel()
+	<-done
+}

@@ -85,6 +85,17 @@ func (r *Registry) Producers(group string) []Client {
 	return clients(r.mu.producers[group])
 }
 
+// AllProducers lists the connections of all producer groups.
+func (r *Registry) AllProducers() map[string][]Client {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make(map[string][]Client, len(r.mu.producers))
+	for name, members := range r.mu.producers {
+		out[name] = clients(members)
+	}
+	return out
+}
+
 // GroupsOfTopic lists the online consumer groups that subscribe to a topic, sorted.
 func (r *Registry) GroupsOfTopic(topic string) []string {
 	r.mu.RLock()

@@ -29,12 +29,37 @@ func (b *Broker) registerAdmin(s *transport.Server) {
 	s.Handle(remoting.RequestGetAllSubscriptionGroupConfig, b.allGroups)
 	s.Handle(remoting.RequestGetConsumerConnectionList, b.consumerConnections)
 	s.Handle(remoting.RequestGetProducerConnectionList, b.producerConnections)
+	s.Handle(remoting.RequestGetAllProducerInfo, b.allProducers)
+	s.Handle(remoting.RequestInvokeBrokerToGetConsumerStatus, b.consumerStatus)
+	s.Handle(remoting.RequestGetConsumerRunningInfo, b.runningInfo)
+	s.Handle(remoting.RequestConsumeMessageDirectly, b.consumeDirectly)
+	s.Handle(remoting.RequestInvokeBrokerToResetOffset, leader(b.resetOffset))
+	s.Handle(remoting.RequestQueryConsumeTimeSpan, leader(b.timeSpan))
+	s.Handle(remoting.RequestQueryCorrectionOffset, leader(b.correctionOffsets))
+	s.Handle(remoting.RequestCloneGroupOffset, leader(b.cloneOffsets))
+	s.Handle(remoting.RequestGetBrokerConsumeStats, leader(b.brokerConsumeStats))
+	s.Handle(remoting.RequestQueryConsumeQueue, leader(b.consumeQueue))
+	s.Handle(remoting.RequestGetSystemTopicListFromBroker, b.systemTopics)
+	s.Handle(remoting.RequestUpdateAndCreateTopicList, leader(b.putTopics))
+	s.Handle(remoting.RequestUpdateAndCreateSubscriptionGroupList, leader(b.putGroups))
+	s.Handle(remoting.RequestGetSubscriptionGroupConfig, leader(b.oneGroup))
+	s.Handle(remoting.RequestQueryTopicsByConsumer, leader(b.topicsOfGroup))
+	s.Handle(remoting.RequestQuerySubscriptionByConsumer, b.subscriptionOf)
 	s.Handle(remoting.RequestQueryTopicConsumeByWho, b.groupsOfTopic)
 	s.Handle(remoting.RequestGetBrokerRuntimeInfo, b.runtimeInfo)
 	s.Handle(remoting.RequestGetBrokerConfig, b.brokerConfig)
+	s.Handle(remoting.RequestUpdateBrokerConfig, leader(b.updateConfig))
 	s.Handle(remoting.RequestViewBrokerStatsData, b.brokerStats)
 	for _, code := range []int32{remoting.RequestDeleteExpiredCommitLog, remoting.RequestTriggerDeleteFiles} {
 		s.Handle(code, leader(b.deleteExpired))
+	}
+	for _, code := range []int32{remoting.RequestCleanExpiredConsumeQueue, remoting.RequestCleanUnusedTopic} {
+		s.Handle(code, b.nothingToClean)
+	}
+	for _, code := range []int32{remoting.RequestPopMessage, remoting.RequestAckMessage, remoting.RequestPeekMessage, remoting.RequestChangeMessageInvisibleTime,
+		remoting.RequestNotification, remoting.RequestPollingInfo, remoting.RequestBatchAckMessage, remoting.RequestQueryAssignment,
+		remoting.RequestSetMessageRequestMode, remoting.RequestGetAllMessageRequestMode} {
+		s.Handle(code, b.noPop)
 	}
 }
 
@@ -65,6 +90,23 @@ func (b *Broker) apply(r transport.Responder, remark string, kind command.Kind, 
 	default:
 		r.ReplyError(remoting.ResponseSystemError, err.Error())
 	}
+}
+
+// applyAll changes a table several times, in order, up to the first failure.
+func (b *Broker) applyAll(r transport.Responder, kind command.Kind, payloads []any) {
+	ctx, cancel := context.WithTimeout(b.ctx, changeTimeout)
+	defer cancel()
+	for i, payload := range payloads {
+		if err := b.change(ctx, kind, payload); err != nil {
+			f := refusalOf(err, b.cfg.MaxMessageSize)
+			if !isUnavailable(err) {
+				f.code, f.remark = remoting.ResponseSystemError, err.Error()
+			}
+			answerRefusal(r, refuse(f.code, "%d of %d were changed: %s", i, len(payloads), f.remark))
+			return
+		}
+	}
+	success(r)
 }
 
 // isUnavailable reports whether another attempt, perhaps at another node, may succeed.

@@ -18,18 +18,24 @@ func (b *Broker) putGroup(r transport.Responder, cmd *remoting.Command) {
 		badRequest(r, err)
 		return
 	}
-	if f := checkGroupName(in.GroupName); f != nil {
+	g, f := groupConfigOf(&in)
+	if f != nil {
 		answerRefusal(r, f)
 		return
 	}
-	if in.RetryQueueNums > maxTopicQueues {
-		answerRefusal(r, refuse(remoting.ResponseSystemError, "retryQueueNums %d is more than %d", in.RetryQueueNums, maxTopicQueues))
-		return
-	}
-	g := command.GroupConfig{GroupName: in.GroupName, ConsumeEnable: in.ConsumeEnable, ConsumeFromMinEnable: in.ConsumeFromMinEnable,
-		ConsumeBroadcastEnable: in.ConsumeBroadcastEnable, RetryQueueNums: int(in.RetryQueueNums), RetryMaxTimes: int(in.RetryMaxTimes),
-		BrokerID: in.BrokerID, WhichBrokerWhenConsumeSlowly: in.WhichBrokerWhenConsumeSlowly, NotifyConsumerIDsChangedEnable: in.NotifyConsumerIDsChangedEnable}
 	b.apply(r, "", command.KindGroupPut, command.GroupPut{Group: g, Millis: b.cfg.Now().UnixMilli()})
+}
+
+func groupConfigOf(in *remoting.SubscriptionGroupConfig) (g command.GroupConfig, f *refusal) {
+	if f := checkGroupName(in.GroupName); f != nil {
+		return g, f
+	}
+	if in.RetryQueueNums > maxTopicQueues {
+		return g, refuse(remoting.ResponseSystemError, "retryQueueNums %d is more than %d", in.RetryQueueNums, maxTopicQueues)
+	}
+	return command.GroupConfig{GroupName: in.GroupName, ConsumeEnable: in.ConsumeEnable, ConsumeFromMinEnable: in.ConsumeFromMinEnable,
+		ConsumeBroadcastEnable: in.ConsumeBroadcastEnable, RetryQueueNums: int(in.RetryQueueNums), RetryMaxTimes: int(in.RetryMaxTimes),
+		BrokerID: in.BrokerID, WhichBrokerWhenConsumeSlowly: in.WhichBrokerWhenConsumeSlowly, NotifyConsumerIDsChangedEnable: in.NotifyConsumerIDsChangedEnable}, nil
 }
 
 // deleteGroup serves DELETE_SUBSCRIPTIONGROUP; an unknown group is deleted already.
@@ -47,12 +53,16 @@ func (b *Broker) allGroups(r transport.Responder, _ *remoting.Command) {
 		SubscriptionGroupTable: make(map[string]remoting.SubscriptionGroupConfig, len(groups)),
 	}
 	for _, g := range groups {
-		body.SubscriptionGroupTable[g.GroupName] = remoting.SubscriptionGroupConfig{BrokerID: g.BrokerID, ConsumeBroadcastEnable: g.ConsumeBroadcastEnable,
-			ConsumeEnable: g.ConsumeEnable, ConsumeFromMinEnable: g.ConsumeFromMinEnable, GroupName: g.GroupName,
-			NotifyConsumerIDsChangedEnable: g.NotifyConsumerIDsChangedEnable, RetryMaxTimes: int32(g.RetryMaxTimes), RetryQueueNums: int32(g.RetryQueueNums),
-			WhichBrokerWhenConsumeSlowly: g.WhichBrokerWhenConsumeSlowly}
+		body.SubscriptionGroupTable[g.GroupName] = wireGroup(g)
 	}
 	successBody(r, body.Encode())
+}
+
+func wireGroup(g command.GroupConfig) remoting.SubscriptionGroupConfig {
+	return remoting.SubscriptionGroupConfig{BrokerID: g.BrokerID, ConsumeBroadcastEnable: g.ConsumeBroadcastEnable,
+		ConsumeEnable: g.ConsumeEnable, ConsumeFromMinEnable: g.ConsumeFromMinEnable, GroupName: g.GroupName,
+		NotifyConsumerIDsChangedEnable: g.NotifyConsumerIDsChangedEnable, RetryMaxTimes: int32(g.RetryMaxTimes), RetryQueueNums: int32(g.RetryQueueNums),
+		WhichBrokerWhenConsumeSlowly: g.WhichBrokerWhenConsumeSlowly}
 }
 
 // consumeStats serves GET_CONSUME_STATS: for each read queue of the topics in which the group has
@@ -71,6 +81,7 @@ func (b *Broker) consumeStats(r transport.Responder, cmd *remoting.Command) {
 		if _, subscribed := b.cfg.Groups.Subscription(name, topic); !ok || online && !subscribed {
 			continue
 		}
+		body.ConsumeTPS += b.consumeTPS(name, topic)
 		for q := range int32(t.ReadQueueNums) {
 			body.OffsetTable = append(body.OffsetTable, b.queueConsumeStats(topic, q, offsets[topic][q]))
 		}
@@ -113,8 +124,7 @@ func (b *Broker) consumerConnections(r transport.Responder, cmd *remoting.Comman
 	}
 	table := make(map[string]remoting.SubscriptionData, len(info.Subscriptions))
 	for _, s := range info.Subscriptions {
-		table[s.Topic] = remoting.SubscriptionData{ClassFilterMode: s.ClassFilter, CodeSet: s.Codes, ExpressionType: s.ExpressionType,
-			SubString: s.SubString, SubVersion: s.Version, TagsSet: s.Tags, Topic: s.Topic}
+		table[s.Topic] = wireSubscription(s)
 	}
 	replyJSON(r, struct {
 		ConnectionSet     []connectionJSON                     `json:"connectionSet"`
@@ -123,17 +133,4 @@ func (b *Broker) consumerConnections(r transport.Responder, cmd *remoting.Comman
 		MessageModel      string                               `json:"messageModel"`
 		SubscriptionTable map[string]remoting.SubscriptionData `json:"subscriptionTable"`
 	}{connectionsOf(info.Members), info.FromWhere, info.Type, info.Model, table})
-}
-
-// producerConnections serves GET_PRODUCER_CONNECTION_LIST.
-func (b *Broker) producerConnections(r transport.Responder, cmd *remoting.Command) {
-	name := cmd.GetString("producerGroup")
-	members := b.cfg.Groups.Producers(name)
-	if len(members) == 0 {
-		r.ReplyError(remoting.ResponseSystemError, "the producer group["+name+"] not exist")
-		return
-	}
-	replyJSON(r, struct {
-		ConnectionSet []connectionJSON `json:"connectionSet"`
-	}{connectionsOf(members)})
 }

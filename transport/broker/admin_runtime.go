@@ -195,6 +195,7 @@ func (b *Broker) brokerConfig(r transport.Responder, _ *remoting.Command) {
 		"autoCreateSubscriptionGroup": strconv.FormatBool(s.AutoCreateGroup), "defaultTopicQueueNums": strconv.Itoa(s.DefaultTopicQueues),
 		"enablePropertyFilter": "false", "longPollingEnable": "true", "slaveReadEnable": strconv.FormatBool(b.cfg.SlaveReadEnable),
 	})
+	maps.Copy(lines, b.cfg.Tables.KVNamespace(metadata.SettingsNamespace))
 	var body strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(lines)) {
 		body.WriteString(key + "=" + propertyEscape.Replace(lines[key]) + "\n")

@@ -31,15 +31,26 @@ func (b *Broker) topicConfigOf(cmd *remoting.Command) (command.TopicConfig, *ref
 	if f := b.checkOwnTopic(t.TopicName); f != nil {
 		return t, f
 	}
-	switch {
-	case badHeader != nil:
+	if badHeader != nil {
 		return t, refuse(remoting.ResponseSystemError, "%v", badHeader)
-	case t.ReadQueueNums < 0 || t.ReadQueueNums > maxTopicQueues, t.WriteQueueNums < 0 || t.WriteQueueNums > maxTopicQueues:
-		return t, refuse(remoting.ResponseSystemError, "readQueueNums %d and writeQueueNums %d must be between 0 and %d", t.ReadQueueNums, t.WriteQueueNums, maxTopicQueues)
-	case t.Perm < 0 || t.Perm > 15:
-		return t, refuse(remoting.ResponseSystemError, "perm %d must be a sum of 1 (inherit), 2 (write), 4 (read) and 8 (priority)", t.Perm)
 	}
-	return t, nil
+	return t, b.checkTopicConfig(&t)
+}
+
+// checkTopicConfig refuses what no topic may be.
+func (b *Broker) checkTopicConfig(t *command.TopicConfig) *refusal {
+	if f := b.checkOwnTopic(t.TopicName); f != nil {
+		return f
+	}
+	switch {
+	case t.ReadQueueNums < 0 || t.ReadQueueNums > maxTopicQueues, t.WriteQueueNums < 0 || t.WriteQueueNums > maxTopicQueues:
+		return refuse(remoting.ResponseSystemError, "readQueueNums %d and writeQueueNums %d must be between 0 and %d", t.ReadQueueNums, t.WriteQueueNums, maxTopicQueues)
+	case t.Perm < 0 || t.Perm > 15:
+		return refuse(remoting.ResponseSystemError, "perm %d must be a sum of 1 (inherit), 2 (write), 4 (read) and 8 (priority)", t.Perm)
+	case t.TopicFilterType != remoting.FilterSingleTag && t.TopicFilterType != remoting.FilterMultiTag:
+		return refuse(remoting.ResponseSystemError, "topicFilterType = [%s] value invalid", t.TopicFilterType)
+	}
+	return nil
 }
 
 // checkOwnTopic refuses illegal names and those that only the broker makes (TopicValidator.isSystemTopic).
@@ -125,11 +136,8 @@ func (b *Broker) groupsOfTopic(r transport.Responder, cmd *remoting.Command) {
 	for _, g := range b.cfg.Groups.GroupsOfTopic(topic) {
 		names[g] = struct{}{}
 	}
-	groups, _ := b.cfg.Tables.Groups()
-	for _, g := range groups {
-		if _, ok := b.cfg.Tables.GroupOffsets(g.GroupName)[topic]; ok {
-			names[g.GroupName] = struct{}{}
-		}
+	for g := range b.cfg.Tables.TopicOffsets(topic) {
+		names[g] = struct{}{}
 	}
 	list := slices.Sorted(maps.Keys(names))
 	if list == nil {

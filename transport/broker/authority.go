@@ -42,13 +42,21 @@ func (b *Broker) awaitLeader(r transport.Responder, cmd *remoting.Command, fail 
 	if cmd.Get(forwardedField) != nil {
 		fail = refuseUnavailable // the connection is another node's, and carries more than this request
 	}
-	if b.waiting.Add(1) > maxWaiting || !b.spawn(func() {
-		defer b.waiting.Add(-1)
-		b.serveElsewhere(r, cmd, fail, h)
-	}) {
-		b.waiting.Add(-1)
+	if !b.apart(func() { b.serveElsewhere(r, cmd, fail, h) }) {
 		fail(b, r)
 	}
+}
+
+// apart runs what may wait for other nodes or clients on a goroutine of its own; false when too many do, or the broker is closing.
+func (b *Broker) apart(f func()) bool {
+	if b.waiting.Add(1) > maxWaiting || !b.spawn(func() {
+		defer b.waiting.Add(-1)
+		f()
+	}) {
+		b.waiting.Add(-1)
+		return false
+	}
+	return true
 }
 
 func (b *Broker) serveElsewhere(r transport.Responder, cmd *remoting.Command, fail giveUp, h transport.Handler) {

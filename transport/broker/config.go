@@ -78,9 +78,14 @@ type Config struct {
 	Version         int32  // version in answers that are written without the server's help (401)
 	// Properties are further lines of GET_BROKER_CONFIG: what this node was started with.
 	Properties map[string]string
-	Logger     hclog.Logger     // (none)
-	Now        func() time.Time // (time.Now)
+	// CheckSetting says why a setting may not be changed to a value while the cluster runs; nil: it may. Without it
+	// none can be.
+	CheckSetting func(name, value string) error
+	Logger       hclog.Logger     // (none)
+	Now          func() time.Time // (time.Now)
 }
+
+var errNoSettings = errors.New("broker: no setting can be changed while this broker runs")
 
 // Limits without a setting.
 const (

@@ -264,6 +264,10 @@ func applyTable(t *metadata.Tables, s *store.Store, c command.Command) error {
 		return decoded(c, t.PutGroup)
 	case command.KindGroupDelete:
 		return decoded(c, t.DeleteGroup)
+	case command.KindKVPut:
+		return decoded(c, t.PutKV)
+	case command.KindKVDelete:
+		return decoded(c, t.DeleteKV)
 	case command.KindOffsetsCommit:
 		return decoded(c, t.CommitOffsets)
 	}

@@ -42,11 +42,7 @@ type replyProposal struct {
 // sendReply serves SEND_REPLY_MESSAGE and its v2 form (RocketMQ ReplyMessageProcessor) on any node: who waits may be connected to any.
 func (b *Broker) sendReply(r transport.Responder, cmd *remoting.Command) {
 	owned := cmd.Clone()
-	if b.waiting.Add(1) > maxWaiting || !b.spawn(func() {
-		defer b.waiting.Add(-1)
-		b.reply(r, owned)
-	}) {
-		b.waiting.Add(-1)
+	if !b.apart(func() { b.reply(r, owned) }) {
 		b.replySend(r, refuse(remoting.ResponseSystemBusy, remarkOverload))
 	}
 }
@@ -189,13 +185,11 @@ func (b *Broker) relayReply(r transport.Responder, cmd *remoting.Command) {
 			break
 		}
 	}
-	if b.waiting.Add(1) > maxWaiting || !b.spawn(func() {
-		defer b.waiting.Add(-1)
+	if !b.apart(func() {
 		ctx, cancel := context.WithTimeout(b.ctx, askClient)
 		defer cancel()
 		r.ReplyError(b.pushReplyHere(ctx, client, push), "")
 	}) {
-		b.waiting.Add(-1)
 		r.ReplyError(remoting.ResponseSystemBusy, remarkOverload)
 	}
 }

@@ -15,6 +15,9 @@ func (p *Processor) putKV(cmd *remoting.Command) *remoting.Command {
 	if put.Namespace == "" || put.Key == "" {
 		return refuse(remoting.ResponseSystemError, "namespace or key is missing")
 	}
+	if f := ownNamespace(put.Namespace); f != nil {
+		return f
+	}
 	return p.propose(command.KindKVPut, put)
 }
 
@@ -24,7 +27,18 @@ func (p *Processor) deleteKV(cmd *remoting.Command) *remoting.Command {
 	if del.Namespace == "" || del.Key == "" {
 		return refuse(remoting.ResponseSystemError, "namespace or key is missing")
 	}
+	if f := ownNamespace(del.Namespace); f != nil {
+		return f
+	}
 	return p.propose(command.KindKVDelete, del)
+}
+
+// ownNamespace refuses changes of what the broker keeps in the table for itself, checked.
+func ownNamespace(namespace string) *remoting.Command {
+	if namespace != metadata.SettingsNamespace {
+		return nil
+	}
+	return refuse(remoting.ResponseSystemError, "namespace "+namespace+" holds the broker's settings: change them with updateBrokerConfig")
 }
 
 // propose has a table command applied and answers when it is.

@@ -245,6 +245,8 @@ func TestChangesThatAreRefusedOrFail(t *testing.T) {
 		{"put without key", 100, []string{"namespace", "N", "value", "v"}, 1, "missing"},
 		{"delete without namespace", 102, []string{"key", "k"}, 1, "missing"},
 		{"delete of what isn't there", 102, []string{"namespace", "N", "key", "k"}, 0, ""},
+		{"put a setting", 100, []string{"namespace", metadata.SettingsNamespace, "key", "k", "value", "v"}, 1, "updateBrokerConfig"},
+		{"delete a setting", 102, []string{"namespace", metadata.SettingsNamespace, "key", "k"}, 1, "updateBrokerConfig"},
 		{"wipe", 205, []string{"brokerName", "peer-a"}, 1, "raftmq"},
 		{"add", 327, []string{"brokerName", "peer-a"}, 1, "raftmq"},
 		{"config", 318, nil, 1, "restart"},

@@ -79,9 +79,13 @@ func (s *scanner) rawValue() ([]byte, error) {
 // decodeMQBody reads an object with one member offsetTable in the dialect; member gets
 // every other key and the text of its value.
 func decodeMQBody(body []byte, what string, member func(key string, value []byte) error, entry func(q MessageQueue, value []byte) error) error {
+	return decodeMQMember(body, "offsetTable", what, member, entry)
+}
+
+func decodeMQMember(body []byte, table, what string, member func(key string, value []byte) error, entry func(q MessageQueue, value []byte) error) error {
 	s := scanner{text: body}
 	err := s.object(func(key []byte) error {
-		if string(key) == "offsetTable" && s.skipBlanks() == '{' {
+		if string(key) == table && s.skipBlanks() == '{' {
 			return s.mqTable(entry)
 		}
 		value, err := s.rawValue()
@@ -230,27 +234,38 @@ type OffsetTable struct {
 
 // Decode reads b from body.
 func (b *OffsetTable) Decode(body []byte) error {
-	b.OffsetTable = nil
-	return decodeMQBody(body, "offset table", ignoreMember, func(q MessageQueue, value []byte) error {
+	var err error
+	b.OffsetTable, err = decodeOffsets(body, "offsetTable", "offset table")
+	return err
+}
+
+func decodeOffsets(body []byte, table, what string) (offsets []QueueOffset, err error) {
+	err = decodeMQMember(body, table, what, ignoreMember, func(q MessageQueue, value []byte) error {
 		n, ok := parseInt(value)
 		if !ok {
 			return fmt.Errorf("offset %.32q of queue %d", value, q.QueueID)
 		}
-		b.OffsetTable = append(b.OffsetTable, QueueOffset{Queue: q, Offset: n})
+		offsets = append(offsets, QueueOffset{Queue: q, Offset: n})
 		return nil
 	})
+	return offsets, err
 }
 
 // Encode returns the body.
 func (b *OffsetTable) Encode() []byte {
-	dst := append(make([]byte, 0, 32+96*len(b.OffsetTable)), `{"offsetTable":{`...)
-	for i := range b.OffsetTable {
+	dst := append(make([]byte, 0, 32+96*len(b.OffsetTable)), `{"offsetTable":`...)
+	return append(appendOffsets(dst, b.OffsetTable), '}')
+}
+
+func appendOffsets(dst []byte, offsets []QueueOffset) []byte {
+	dst = append(dst, '{')
+	for i := range offsets {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendMQKey(dst, &b.OffsetTable[i].Queue)
+		dst = appendMQKey(dst, &offsets[i].Queue)
 		dst = append(dst, ':')
-		dst = strconv.AppendInt(dst, b.OffsetTable[i].Offset, 10)
+		dst = strconv.AppendInt(dst, offsets[i].Offset, 10)
 	}
-	return append(dst, `}}`...)
+	return append(dst, '}')
 }

@@ -135,12 +135,14 @@ func FuzzMQTable(f *testing.F) {
 		}
 	}
 	f.Add([]byte(`{"offsetTable":{"{\"brokerName\":\"b\",\"queueId\":1,\"topic\":\"T\"}":5},"consumeTps":1.5e300}`))
+	f.Add([]byte(`{"consumerTable":{},"messageQueueTable":{{"brokerName":"b","queueId":1,"topic":"T"}:5}}`))
 	f.Add([]byte(`{"brokerAddrTable":{"b":{"brokerAddrs":{0:"x"}}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		bodyRoundTrip(t, text, new(OffsetTable), new(OffsetTable))
 		bodyRoundTrip(t, text, new(TopicStatsTable), new(TopicStatsTable))
 		bodyRoundTrip(t, text, new(ConsumeStats), new(ConsumeStats))
 		bodyRoundTrip(t, text, new(ClusterInfo), new(ClusterInfo))
+		bodyRoundTrip(t, text, new(ClientOffsets), new(ClientOffsets))
 	})
 }
 
