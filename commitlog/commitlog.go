@@ -32,6 +32,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -230,7 +231,8 @@ type Log struct {
 		Point
 	}
 
-	preparing atomic.Int64 // Unix ns since when a segment is being made ahead, 0: none is
+	began     time.Time
+	preparing atomic.Int64 // ns after began since when a segment is being made ahead, 0: none is
 	warmTold  bool         // of prepareLoop
 	wake      chan struct{}
 	stop      chan struct{}

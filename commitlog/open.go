@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"raftmq/commitlog/mappedfile"
 )
@@ -21,7 +22,8 @@ func Open(cfg Config) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{
-		cfg: cfg, logger: cfg.Logger.Named("commitlog"),
+		began: time.Now(),
+		cfg:   cfg, logger: cfg.Logger.Named("commitlog"),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), inMemory: stagedInMemory, served: boundaries{long: longRecord},
 	}
 	if err := l.open(); err != nil {

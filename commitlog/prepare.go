@@ -34,7 +34,7 @@ func (l *Log) prepareLoop() {
 			continue
 		case <-l.wake:
 		}
-		l.preparing.Store(time.Now().UnixNano())
+		l.preparing.Store(max(1, int64(time.Since(l.began))))
 		err := errors.Join(l.log.Prepare(), l.journal.Prepare())
 		l.preparing.Store(0)
 		if l.cfg.Prepared != nil {
@@ -72,7 +72,7 @@ func (l *Log) Preparing() time.Duration {
 	if since == 0 {
 		return 0
 	}
-	return max(0, time.Duration(time.Now().UnixNano()-since))
+	return max(0, time.Since(l.began)-time.Duration(since))
 }
 
 // warm brings the segments that were made ahead into memory and locks them there. It is for speed only: what fails is told once.

@@ -68,7 +68,8 @@ type occasional struct {
 func (o *occasional) allow() (ok bool, suppressed int64) {
 	now := time.Now().UnixNano()
 	last := o.last.Load()
-	if now-last < int64(time.Second) || !o.last.CompareAndSwap(last, now) {
+	since := now - last // negative after a step of the clock
+	if since >= 0 && since < int64(time.Second) || !o.last.CompareAndSwap(last, now) {
 		o.suppressed.Add(1)
 		return false, 0
 	}

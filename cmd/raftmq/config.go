@@ -155,6 +155,10 @@ type Config struct {
 	// TransactionCheckMax is how often a producer is asked before the message goes to TRANS_CHECK_MAX_TIME_TOPIC.
 	TransactionCheckMax int
 
+	// TestClockOffsetFile makes this node's clock be off by what the file says (testclock.go). For RaftMQ's own tests.
+	TestClockOffsetFile string
+	now                 func() time.Time // nil: the machine's clock
+
 	// LogLevel is trace, debug, info, warn or error.
 	LogLevel string
 	// LogFormat is text or json, one line an event, on standard error.
@@ -249,6 +253,10 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.DurationVar(&c.TransactionTimeout, "transaction-timeout", 6*time.Second, "age at which a producer is first asked about a half message, `duration`")
 	fs.DurationVar(&c.TransactionCheckInterval, "transaction-check-interval", time.Minute, "time between two rounds of asking, `duration`")
 	fs.IntVar(&c.TransactionCheckMax, "transaction-check-max", 15, "`number` of times that a producer is asked before a half message is given up")
+
+	const testClockFlag = "test-clock-offset-file"
+	fs.StringVar(&c.TestClockOffsetFile, testClockFlag, "", "for RaftMQ's own tests: `file` that says how far this node's clock is off")
+	_ = fs.MarkHidden(testClockFlag) // there is such a flag
 
 	fs.StringVar(&c.LogLevel, "log-level", "info", "`level` trace, debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", logText, "`format` text or json")

@@ -53,6 +53,9 @@ func TestEveryFieldHasItsFlag(t *testing.T) {
 	fields := reflect.TypeFor[Config]()
 	for i := range fields.NumField() {
 		name := strings.ToLower(fields.Field(i).Name)
+		if !fields.Field(i).IsExported() {
+			continue
+		}
 		if !flags[name] {
 			t.Errorf("field %s has no flag of its name", fields.Field(i).Name)
 		}

@@ -92,7 +92,7 @@ type groupDeps struct {
 // a node must not take part before it can serve), then what faces clients. On error everything that was opened is closed.
 func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	cfg := d.Config
-	g := &brokerGroup{cfg: cfg, identity: d.Identity, logger: d.Logger, fatal: d.OnFatal, tables: metadata.New(), groups: group.NewRegistry(nil),
+	g := &brokerGroup{cfg: cfg, identity: d.Identity, logger: d.Logger, fatal: d.OnFatal, tables: metadata.New(), groups: group.NewRegistry(cfg.now),
 		onState: d.OnState, onTables: d.OnTables, gossipAddr: d.GossipAddr, alive: d.Alive, firstLevel: d.FirstLevel}
 	var undo []func() error
 	defer func() {
@@ -126,7 +126,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		TransferOnDisk:    store.Transfer{Bytes: int(cfg.MaxTransferBytesOnMessageInDisk), Msgs: cfg.MaxTransferCountOnMessageInDisk},
 		MaxMappedSegments: cfg.MaxMappedSegments, Snapshot: func() (store.Position, error) { return fsm.NewestPosition(files, staging) },
 		RaftLast: raftLast, BeforePoint: g.syncRaftLog,
-		MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Logger: d.Logger})
+		MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Now: cfg.now, Logger: d.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		HeartbeatTimeout: cfg.RaftHeartbeatTimeout, ElectionTimeout: cfg.RaftElectionTimeout,
 		DiskStallTimeout: cfg.DiskStallTimeout, DiskBusy: g.flushing, OnFatal: d.OnFatal,
 		WALSegmentBytes: int(sizes.walSegment), InFlightBytes: sizes.inFlight,
-		SnapshotBytes: min(cfg.RaftSnapshotBytes, sizes.raftLog), TrailingBytes: min(cfg.RaftTrailingBytes, sizes.raftLog), Logger: d.Logger.Named("raft")})
+		SnapshotBytes: min(cfg.RaftSnapshotBytes, sizes.raftLog), TrailingBytes: min(cfg.RaftTrailingBytes, sizes.raftLog), Now: cfg.now, Logger: d.Logger.Named("raft")})
 	if err != nil {
 		return nil, err
 	}
@@ -187,21 +187,21 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		LeaderAddr: g.leaderAddr, Forward: g.forward, Relay: g.drain.relay, Relays: g.drain.on, Peers: g.peerAddrs, Ask: g.askPeer,
 		BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
 		PeersFull: g.peersFull.Load, HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(), CheckSetting: g.checkSetting,
-		DeleteExpired: func() { g.retention.Arm() }, TransactionUnknown: func(half int64) { g.transactions.Unknown(half) }, Logger: d.Logger})
+		DeleteExpired: func() { g.retention.Arm() }, TransactionUnknown: func(half int64) { g.transactions.Unknown(half) }, Now: cfg.now, Logger: d.Logger})
 	if err != nil {
 		return nil, err
 	}
-	g.delay = delay.New(delay.Config{Store: g.store, Tables: g.tables, Levels: cfg.delayLevels(), Logger: d.Logger,
+	g.delay = delay.New(delay.Config{Store: g.store, Tables: g.tables, Levels: cfg.delayLevels(), Now: cfg.now, Logger: d.Logger,
 		Propose: func(p delay.Proposal) error { return g.proposeRecords(p) }})
 	g.transactions = transaction.New(transaction.Config{Store: g.store, Tables: g.tables, Checker: g.broker,
 		Propose: func(p transaction.Proposal) error { return g.proposeRecords(p) }, MaxAge: cfg.FileReservedTime,
-		Current: g.transactionLimits, Timeout: cfg.TransactionTimeout, Interval: cfg.TransactionCheckInterval, MaxCheck: cfg.TransactionCheckMax, Logger: d.Logger})
+		Current: g.transactionLimits, Timeout: cfg.TransactionTimeout, Interval: cfg.TransactionCheckInterval, MaxCheck: cfg.TransactionCheckMax, Now: cfg.now, Logger: d.Logger})
 	hours, err := retention.ParseDeleteWhen(cfg.DeleteWhen)
 	if err != nil {
 		return nil, err
 	}
 	g.retention = retention.New(retention.Config{Store: g.store, Propose: g.propose, FileReservedTime: cfg.FileReservedTime, DeleteWhen: hours,
-		MaxUsedRatio: cfg.DiskMaxUsedSpaceRatio, CleanForciblyRatio: cfg.DiskSpaceCleanForciblyRatio, CleanForcibly: cfg.CleanFileForciblyEnable, Current: g.retentionLimits, Spare: g.spare, Logger: d.Logger})
+		MaxUsedRatio: cfg.DiskMaxUsedSpaceRatio, CleanForciblyRatio: cfg.DiskSpaceCleanForciblyRatio, CleanForcibly: cfg.CleanFileForciblyEnable, Current: g.retentionLimits, Spare: g.spare, Now: cfg.now, Logger: d.Logger})
 	g.server = transport.NewServer(transport.Config{Logger: d.Logger, OnFault: g.store.Fault})
 	g.broker.Register(g.server)
 	g.alone.server, g.alone.release, g.alone.deposed, g.alone.logger = g.server, g.broker.ReleaseParked, g.raft.QuorumLost, d.Logger

@@ -86,6 +86,15 @@ func runServer(ctx context.Context, cfg Config, logger hclog.Logger, out io.Writ
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 
+	if cfg.TestClockOffsetFile != "" {
+		clock, err := openTestClock(cfg.TestClockOffsetFile)
+		if err != nil {
+			return fmt.Errorf("--test-clock-offset-file: %w", err)
+		}
+		defer clock.close()
+		cfg.now = clock.now
+		logger.Warn("this node's clock is off on purpose: for tests only", "test-clock-offset-file", cfg.TestClockOffsetFile)
+	}
 	announce(&cfg, logger, out)
 	parking := parking{cfg: &cfg, logger: logger}
 	for again := false; ; again = true {

@@ -36,6 +36,7 @@ func openOnce(cfg Config) (*Store, error) {
 		points:  points{kick: make(chan struct{}, 1), bytes: cfg.PointBytes},
 		cleaner: cleaner{wake: make(chan struct{}, 1)}, scrubber: scrubber{wake: make(chan struct{}, 1)},
 		repairer: repairer{wake: make(chan struct{}, 1), attempts: map[int64]attempt{}},
+		running:  running{opened: cfg.Now().Add(-time.Second)},
 		reserve:  reserve{path: filepath.Join(cfg.Dir, reserveName), size: cfg.ReserveBytes},
 	}
 	var err error

@@ -48,9 +48,11 @@ func (f RunningFlags) String() string {
 // running is the store's flags and how long Apply has been at it.
 type running struct {
 	flags atomic.Uint32
-	// applying is when the FSM's side began the batch that it has not published yet, Unix ms; 0 between batches. It
+	// applying is when the FSM's side began the batch that it has not published yet, ns since opened, so that a step of the
+	// machine's clock makes no batch long (F67); 0 between batches. It
 	// stands for RocketMQ's beginTimeInLock.
 	applying atomic.Int64
+	opened   time.Time // a second before, so that 0 is free
 }
 
 // set sets or clears a flag and tells whether that changed anything.
@@ -119,13 +121,13 @@ func (s *Store) LockTime() time.Duration {
 	if begun == 0 {
 		return 0
 	}
-	return max(0, time.Duration(s.cfg.Now().UnixMilli()-begun)*time.Millisecond)
+	return max(0, s.cfg.Now().Sub(s.running.opened)-time.Duration(begun))
 }
 
 // beginBatch and endBatch are called by the FSM's side.
 func (s *Store) beginBatch() {
 	if s.running.applying.Load() == 0 {
-		s.running.applying.Store(s.cfg.Now().UnixMilli())
+		s.running.applying.Store(int64(s.cfg.Now().Sub(s.running.opened)))
 	}
 }
 
@@ -154,7 +156,8 @@ const throttleInterval = 10 * time.Second
 // Allow tells whether to speak now, and how often that was not allowed since it last was.
 func (t *Throttle) Allow(now time.Time) (ok bool, unsaid int64) {
 	last := t.last.Load()
-	if last != 0 && now.UnixMilli()-last < throttleInterval.Milliseconds() || !t.last.CompareAndSwap(last, now.UnixMilli()) {
+	since := now.UnixMilli() - last // negative after a step of the clock
+	if last != 0 && since >= 0 && since < throttleInterval.Milliseconds() || !t.last.CompareAndSwap(last, now.UnixMilli()) {
 		t.unsaid.Add(1)
 		return false, 0
 	}

@@ -25,8 +25,8 @@ type sendProposal struct {
 	props   []byte  // stored properties; of a batch: what each entry gets
 	merged  []byte  // scratch: properties of one batch entry
 
-	stamped int64 // when it was proposed, Unix ms: its store time, but for what Apply makes of it
-	count   *topicCount
+	began time.Time // when it was proposed; with the monotonic clock, since the other one may be set meanwhile (F67)
+	count *topicCount
 
 	code        int32
 	queueOffset int64
@@ -61,7 +61,7 @@ func (p *sendProposal) free() {
 // leader. Apply assigns the offsets.
 func (p *sendProposal) AppendCommand(dst []byte, storeMillis int64) []byte {
 	dst, start := command.BeginAppend(dst)
-	p.msg.StoreTimestamp, p.stamped = storeMillis, storeMillis
+	p.msg.StoreTimestamp, p.began = storeMillis, p.b.cfg.Now()
 	if !p.batch {
 		dst = record.Append(dst, &p.msg)
 		return command.EndAppend(dst, start, 1)
@@ -131,10 +131,8 @@ func (p *sendProposal) answer(code int32) {
 	p.free()
 }
 
-// took is how long the put has taken, in whole milliseconds.
-func (p *sendProposal) took() time.Duration {
-	return time.Duration(p.b.cfg.Now().UnixMilli()-p.stamped) * time.Millisecond
-}
+// took is how long the put has taken.
+func (p *sendProposal) took() time.Duration { return p.b.cfg.Now().Sub(p.began) }
 
 // bytes is how much was stored.
 func (p *sendProposal) bytes() (n int) {

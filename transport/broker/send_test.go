@@ -482,7 +482,7 @@ func TestLateFlush(t *testing.T) {
 	n.server.HandleInline(9999, func(r transport.Responder, _ *remoting.Command) {
 		p := newSendProposal(n.broker)
 		p.r, p.queueID, p.queueOffset = r, 3, 7
-		p.sizes, p.count, p.stamped = []int32{100}, n.broker.counting.topic([]byte("T"), 0), time.Now().UnixMilli()
+		p.sizes, p.count, p.began = []int32{100}, n.broker.counting.topic([]byte("T"), 0), time.Now()
 		if end := p.appendIDs(500); end != 600 {
 			t.Errorf("end %d", end)
 		}
