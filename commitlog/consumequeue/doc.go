@@ -10,9 +10,9 @@
 //
 // Invariants:
 //
-//   - The log is the truth. A queue holds nothing that cannot be built again from the log, so
-//     damage here is never repaired in place: Open answers ErrDamaged and the owner clears the
-//     set and dispatches from the log's start.
+//   - The log is the truth. A queue holds nothing that cannot be built again from the log: when Open
+//     answers ErrDamaged the owner clears the set and dispatches from the log's start, and a unit that
+//     contradicts its record is written again (Rewrite) by who reads the log.
 //   - A unit is written by position, so building it twice changes nothing.
 //   - Units without holes: the units from Min to Max are those of consecutive queue offsets
 //     and their physical offsets increase.

@@ -105,15 +105,15 @@ func (q *Queue) At(n int64) (Unit, error) {
 	return v.Units.At(0), nil
 }
 
-// Search returns the smallest n in [Min, Max] for which f(unit n) is true, Max when there is
+// Search returns the smallest n in [Min, Max] for which f(n, unit n) is true, Max when there is
 // none; f must be false up to some unit and true from there on.
-func (q *Queue) Search(f func(Unit) (bool, error)) (int64, error) {
+func (q *Queue) Search(f func(int64, Unit) (bool, error)) (int64, error) {
 	return search(q.Min(), q.Max(), func(n int64) (bool, error) {
 		u, err := q.At(n)
 		if err != nil {
 			return false, err
 		}
-		return f(u)
+		return f(n, u)
 	})
 }
 
@@ -136,7 +136,7 @@ func search(lo, hi int64, f func(int64) (bool, error)) (int64, error) {
 
 // raiseMin is Set.RaiseMin for one queue; it returns by how much Min grew.
 func (q *Queue) raiseMin(begin int64) (int64, error) {
-	n, err := q.Search(func(u Unit) (bool, error) { return u.PhyOffset >= begin, nil })
+	n, err := q.Search(func(_ int64, u Unit) (bool, error) { return u.PhyOffset >= begin, nil })
 	old := q.min.Load()
 	if err != nil || n <= old {
 		return 0, err

@@ -181,6 +181,13 @@ func (s *Set) RemoveObsolete(pause func() bool) (removed int, err error) {
 	return removed, err
 }
 
+// Begin is the log's first byte of the last RaiseMin: no unit from a queue's Min on names a record below it.
+func (s *Set) Begin() int64 {
+	s.raised.Lock()
+	defer s.raised.Unlock()
+	return s.raised.begin
+}
+
 // Queue finds a queue, nil when it has never had a unit. It does not allocate.
 func (s *Set) Queue(topic []byte, queueID int32) *Queue {
 	s.mu.RLock()

@@ -167,13 +167,20 @@ func (r *GetResult) dropMessages() {
 // errDamagedUnit: a unit and the record it names contradict each other.
 var errDamagedUnit = errors.New("store: consume queue unit and record differ")
 
-// unitError is errDamagedUnit with the unit.
+// unitError is errDamagedUnit with the unit and its place.
 type unitError struct {
-	unit consumequeue.Unit
-	text string
+	queue *consumequeue.Queue
+	n     int64
+	unit  consumequeue.Unit
 }
 
-func (e *unitError) Error() string { return errDamagedUnit.Error() + ": " + e.text }
+func damagedUnit(q *consumequeue.Queue, n int64, u consumequeue.Unit) error {
+	return &unitError{q, n, u}
+}
+
+func (e *unitError) Error() string {
+	return fmt.Sprintf("%v: %s/%d unit %d says physical offset %d, size %d", errDamagedUnit, e.queue.Topic(), e.queue.ID(), e.n, e.unit.PhyOffset, e.unit.Size)
+}
 
 func (e *unitError) Unwrap() error { return errDamagedUnit }
 
@@ -206,7 +213,15 @@ func (s *Store) scan(q *consumequeue.Queue, req *GetRequest, res *GetResult) (er
 			continue
 		}
 		err := res.add(s, q, n, u)
+		if res.Count > 0 && (errors.Is(err, errDamagedUnit) || errors.Is(err, ErrQuarantined)) {
+			s.readFailed(err)
+			res.NextBeginOffset = n // what comes before it is given out
+			break
+		}
 		if errors.Is(err, mappedfile.ErrOutOfRange) && u.PhyOffset < s.log.MinOffset() {
+			if u.PhyOffset < s.queues.Begin() && n >= q.Min() { // in this order: Min is raised first
+				return damagedUnit(q, n, u)
+			}
 			removed = s.log.MinOffset()
 			if res.Count == 0 {
 				res.Status = MessageWasRemoving
@@ -244,6 +259,9 @@ func (s *Store) limit(req *GetRequest, onDisk bool) Transfer {
 
 // add appends the record of unit n.
 func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue.Unit) error {
+	if !u.IsRecord() || u.End() > s.log.MaxOffset() {
+		return damagedUnit(q, n, u)
+	}
 	// A view reaches to the end of its segment: the records of one segment need one view.
 	k := len(r.held) - 1
 	if k < 0 || u.PhyOffset < r.held[k].from || u.PhyOffset >= r.held[k].from+int64(len(r.held[k].Bytes)) {
@@ -258,8 +276,8 @@ func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue
 	h := &r.held[k]
 	at := int(u.PhyOffset - h.from)
 	end := at + int(u.Size)
-	if !u.IsRecord() || end > len(h.Bytes) || !names(u, h.Bytes[at:], q.ID(), n) {
-		return &unitError{u, fmt.Sprintf("%s/%d unit %d says physical offset %d, size %d", q.Topic(), q.ID(), n, u.PhyOffset, u.Size)}
+	if end > len(h.Bytes) || !names(u, h.Bytes[at:], q, n) {
+		return damagedUnit(q, n, u)
 	}
 	touch(h.Bytes[at:end])
 	if _, err := record.Check(h.Bytes[at:end], true); err != nil {
@@ -267,6 +285,8 @@ func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue
 		if damage := s.log.VerifyRange(u.PhyOffset, u.End()); damage != nil {
 			return damage
 		}
+	} else if string(record.View(h.Bytes[at:end]).Topic()) != q.Topic() {
+		return damagedUnit(q, n, u) // of another queue, as a misdirected write would have it
 	}
 	if at == r.bufferEnd {
 		r.Buffers[len(r.Buffers)-1] = h.Bytes[r.bufferAt:end:end]
@@ -281,16 +301,16 @@ func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue
 	return nil
 }
 
-// names tells whether the record at the start of b is the one that unit u of queue offset n
-// stands for. A few header fields: the rest of the record is the log's business.
-func names(u consumequeue.Unit, b []byte, queueID int32, n int64) bool {
+// names tells whether the record at the start of b is the one that unit u of offset n of queue q
+// stands for. A few header fields, and not the topic: the rest of the record is the log's business.
+func names(u consumequeue.Unit, b []byte, q *consumequeue.Queue, n int64) bool {
 	if len(b) < record.MinSize || int(u.Size) < record.MinSize {
 		return false
 	}
 	v := record.View(b)
 	magic := v.Magic()
 	return v.Size() == int(u.Size) && (magic == record.MagicV1 || magic == record.MagicV2) &&
-		v.PhyOffset() == u.PhyOffset && v.QueueOffset() == n && v.QueueID() == queueID
+		v.PhyOffset() == u.PhyOffset && v.QueueOffset() == n && v.QueueID() == q.ID()
 }
 
 // readFailed sorts out why a queue could not be read. Damage and a failing disk stop the node; a
@@ -304,17 +324,9 @@ func (s *Store) readFailed(err error) {
 		// The store closes, or its log is being replaced.
 	case errors.Is(err, errDamagedUnit):
 		var unit *unitError
-		if errors.As(err, &unit) && unit.unit.IsRecord() {
-			if damage := s.log.VerifyRange(unit.unit.PhyOffset, unit.unit.End()); damage != nil {
-				if s.quarantine(damage) {
-					return
-				}
-				s.fatal(errors.Join(err, damage)) // it is the record that is wrong
-				return
-			}
+		if errors.As(err, &unit) {
+			s.unitFailed(unit)
 		}
-		err = fmt.Errorf("%w; the queues are built again from the log at the next start", err)
-		s.fatal(errors.Join(err, s.suspendPoints()))
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
 		// It can be mapped when others are unmapped.
 		if ok, unsaid := s.slow.Allow(s.cfg.Now()); ok {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"raftmq/commitlog/consumequeue"
 	"raftmq/commitlog/record"
 )
 
@@ -328,15 +327,17 @@ func TestOffsetByTime(t *testing.T) {
 	settle(t, s)
 	for _, c := range []struct{ millis, first, last int64 }{{-1, 0, 0}, {999, 0, 0}, {1000, 0, 1}, {1001, 2, 1}, {1010, 2, 2}, {1011, 3, 2},
 		{1020, 3, 5}, {1021, 6, 5}, {1050, 6, 6}, {1051, 7, 6}, {1 << 60, 7, 6}} {
-		if got := s.OffsetByTime("A", 0, c.millis); got != c.first {
-			t.Errorf("%d: %d, want %d", c.millis, got, c.first)
+		if got, err := s.OffsetByTime("A", 0, c.millis); got != c.first || err != nil {
+			t.Errorf("%d: %d, %v, want %d", c.millis, got, err, c.first)
 		}
-		if got := s.LastOffsetByTime("A", 0, c.millis); got != c.last {
-			t.Errorf("%d: last %d, want %d", c.millis, got, c.last)
+		if got, err := s.LastOffsetByTime("A", 0, c.millis); got != c.last || err != nil {
+			t.Errorf("%d: last %d, %v, want %d", c.millis, got, err, c.last)
 		}
 	}
-	if first, last := s.OffsetByTime("B", 0, 1000), s.LastOffsetByTime("B", 0, 1000); first != 0 || last != 0 {
-		t.Errorf("no queue: %d, %d", first, last)
+	for _, search := range []func(string, int32, int64) (int64, error){s.OffsetByTime, s.LastOffsetByTime} {
+		if n, err := search("B", 0, 1000); n != 0 || err != nil {
+			t.Errorf("no queue: %d, %v", n, err)
+		}
 	}
 	for i, ms := range append(times, -1) {
 		if got := s.StoreTimeAt("A", 0, int64(i)); got != ms {
@@ -382,51 +383,6 @@ func TestF09QueueWithoutMessages(t *testing.T) {
 	res.Release()
 }
 
-// TestDamagedUnit: a unit that names another record is not served. The node stops, and the
-// next start has built the queues again.
-func TestDamagedUnit(t *testing.T) {
-	leakCheck(t)
-	cfg := testConfig(t, t.TempDir())
-	fatal := make(chan error, 2)
-	cfg.OnFatal = func(err error) { fatal <- err }
-	s := open(t, cfg)
-	m := fill(t, s, 9, 60)
-	if err := s.FlushAll(); err != nil {
-		t.Fatal(err)
-	}
-	// Behind the store's back, through a second mapping of the file: unit 3 says what unit 2 says.
-	set, err := consumequeue.Open(consumequeue.Config{Dir: s.cfg.Dir + "/" + queueDir, FileSize: testQueueFile}, s.points.written, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u, err := set.QueueOf("T1", 1).At(2)
-	if err == nil {
-		b := set.NewBatch()
-		err = errors.Join(b.Add([]byte("T1"), 1, 3, u), b.Write(), set.Close())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var res GetResult
-	s.Get(&GetRequest{Topic: []byte("T1"), QueueID: 1, Offset: 1, MaxMsgs: 10}, &res)
-	if res.Status != OffsetFoundNull || res.NextBeginOffset != 1 || res.Count != 0 || len(res.Buffers) != 0 {
-		t.Fatalf("%v next %d, %d messages", res.Status, res.NextBeginOffset, res.Count)
-	}
-	s.Get(&GetRequest{Topic: []byte("T1"), QueueID: 1, Offset: 1, MaxMsgs: 10}, &res)
-	if err := <-fatal; !errors.Is(err, errDamagedUnit) || len(fatal) > 0 {
-		t.Fatalf("%v, and %d more", err, len(fatal))
-	}
-	if err := s.BeginEntry(1000, 1); !errors.Is(err, ErrStopped) {
-		t.Fatalf("went on: %v", err)
-	}
-	if err := s.FlushAll(); !errors.Is(err, ErrStopped) {
-		t.Fatalf("flushed: %v", err)
-	}
-	s.Close()
-	s = open(t, cfg)
-	m.check(t, s)
-}
-
 // TestConcurrentReaders beside the writer, for the race detector: everything acknowledged is
 // found, in order, whole.
 func TestConcurrentReaders(t *testing.T) {
@@ -467,7 +423,7 @@ func TestConcurrentReaders(t *testing.T) {
 					return
 				}
 				s.StoreTimeAt("A", q, n/2)
-				s.OffsetByTime("A", q, 5)
+				_, _ = s.OffsetByTime("A", q, 5)
 			}
 		})
 	}
@@ -512,7 +468,7 @@ func TestClosed(t *testing.T) {
 	if _, _, err := s.RecordAt(0); err == nil {
 		t.Fatal("a record from a closed store")
 	}
-	s.OffsetByTime("T1", 1, 0)
+	_, _ = s.OffsetByTime("T1", 1, 0)
 	if err := s.FlushAll(); !errors.Is(err, ErrClosed) {
 		t.Fatal(err)
 	}

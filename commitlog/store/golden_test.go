@@ -185,9 +185,13 @@ func TestGoldenQueries(t *testing.T) {
 			}
 			exact, wrongFile := 0, 0
 			for _, w := range want.ByTime {
-				got := s.OffsetByTime(w.Topic, w.QueueID, w.Timestamp)
+				search := s.OffsetByTime
 				if w.BoundaryType == "UPPER" {
-					got = s.LastOffsetByTime(w.Topic, w.QueueID, w.Timestamp)
+					search = s.LastOffsetByTime
+				}
+				got, err := search(w.Topic, w.QueueID, w.Timestamp)
+				if err != nil {
+					t.Fatal(err)
 				}
 				// 4.9 answers with the neighbour that is nearer in time where no message has that very time, in the file that it
 				// chooses by modification time. The smallest offset at or after the time is 5.x's rule, and satisfies 4.9's clients:

@@ -34,7 +34,7 @@ func openOnce(cfg Config) (*Store, error) {
 	s := &Store{
 		cfg: cfg, logger: cfg.Logger.Named("store"), tails: newTails(), stop: make(chan struct{}),
 		points:  points{kick: make(chan struct{}, 1), bytes: cfg.PointBytes},
-		cleaner: cleaner{wake: make(chan struct{}, 1)}, scrubber: scrubber{wake: make(chan struct{}, 1)},
+		cleaner: cleaner{wake: make(chan struct{}, 1)}, scrubber: scrubber{wake: make(chan struct{}, 1)}, units: unitRepairer{wake: make(chan struct{}, 1)},
 		repairer: repairer{wake: make(chan struct{}, 1), attempts: map[int64]attempt{}},
 		running:  running{opened: cfg.Now().Add(-time.Second)},
 		reserve:  reserve{path: filepath.Join(cfg.Dir, reserveName), size: cfg.ReserveBytes},
@@ -117,6 +117,7 @@ func (s *Store) open() error {
 	s.repairer.found.Store(uint64(len(s.log.Damaged())))
 	s.loops.Go(s.repairLoop)
 	s.loops.Go(s.scrubLoop)
+	s.loops.Go(s.unitRepairLoop)
 	if s.index != nil {
 		go s.index.run()
 	}

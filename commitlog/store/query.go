@@ -34,33 +34,35 @@ func (s *Store) boundsOf(topic string, queueID int32) bounds {
 
 // OffsetByTime is the smallest offset whose store time is at or after millis (5.x's LOWER), the
 // end of the readable units when all are older, 0 for a queue without any. It is exact, in a binary search: store times never decrease.
-func (s *Store) OffsetByTime(topic string, queueID int32, millis int64) int64 {
-	n, _ := s.searchTime(topic, queueID, func(t int64) bool { return t >= millis })
-	return n
+// An error is for a moment: what it had to look at is being repaired or replaced.
+func (s *Store) OffsetByTime(topic string, queueID int32, millis int64) (int64, error) {
+	n, _, err := s.searchTime(topic, queueID, func(t int64) bool { return t >= millis })
+	return n, err
 }
 
-// LastOffsetByTime is the largest offset whose store time is at or before millis (5.x's UPPER), the first offset when all are newer.
-func (s *Store) LastOffsetByTime(topic string, queueID int32, millis int64) int64 {
-	n, low := s.searchTime(topic, queueID, func(t int64) bool { return t > millis })
-	return max(n-1, low)
+// LastOffsetByTime is the largest offset whose store time is at or before millis (5.x's UPPER), the first offset when all are newer. Errors
+// are OffsetByTime's.
+func (s *Store) LastOffsetByTime(topic string, queueID int32, millis int64) (int64, error) {
+	n, low, err := s.searchTime(topic, queueID, func(t int64) bool { return t > millis })
+	return max(n-1, low), err
 }
 
 // searchTime is the first offset of a queue whose store time is as wanted, which must hold for all later ones too, or the end of the
 // readable units; low is the queue's minimum.
-func (s *Store) searchTime(topic string, queueID int32, wanted func(storeTime int64) bool) (n, low int64) {
+func (s *Store) searchTime(topic string, queueID int32, wanted func(storeTime int64) bool) (n, low int64, err error) {
 	b := s.boundsOf(topic, queueID)
 	if b.queue == nil {
-		return b.min, b.min
+		return b.min, b.min, nil
 	}
-	n, err := b.queue.Search(func(u consumequeue.Unit) (bool, error) {
-		t, err := s.storeTime(u)
+	n, err = b.queue.Search(func(n int64, u consumequeue.Unit) (bool, error) {
+		t, err := s.storeTime(b.queue, n, u)
 		return err == nil && wanted(t), ignoreRemoved(err)
 	})
 	if err != nil {
 		s.readFailed(err)
-		return b.min, b.min
+		return b.min, b.min, err
 	}
-	return n, b.min
+	return n, b.min, nil
 }
 
 // StoreTimeAt is the store time of the record at a queue offset, ms, -1 when there is none.
@@ -73,7 +75,7 @@ func (s *Store) StoreTimeAt(topic string, queueID int32, offset int64) int64 {
 	if err != nil {
 		return -1
 	}
-	t, err := s.storeTime(u)
+	t, err := s.storeTime(q, offset, u)
 	if err != nil {
 		s.readFailed(err)
 		return -1
@@ -89,21 +91,31 @@ func ignoreRemoved(err error) error {
 	return err
 }
 
-// storeTime reads field 11 of the record of a unit.
-func (s *Store) storeTime(u consumequeue.Unit) (t int64, err error) {
+// storeTime reads field 11 of the record of unit n of a queue.
+func (s *Store) storeTime(q *consumequeue.Queue, n int64, u consumequeue.Unit) (t int64, err error) {
 	defer mappedfile.CatchFault(mappedfile.ArmFault(), &err)
-	if !u.IsRecord() {
-		return 0, fmt.Errorf("%w: unit {%d %d %d}", errDamagedUnit, u.PhyOffset, u.Size, u.TagsCode)
-	}
-	v, err := s.log.View(u.PhyOffset, int(u.Size))
+	v, err := s.unitRecord(q, n, u)
 	if err != nil {
 		return 0, err
 	}
 	defer v.Release()
-	if _, err := record.Check(v.Bytes, false); err != nil {
-		return 0, &unitError{u, fmt.Sprintf("physical offset %d: %v", u.PhyOffset, err)}
-	}
 	return record.View(v.Bytes).StoreTimestamp(), nil
+}
+
+// unitRecord returns a counted view of the record that unit n of a queue names; a unitError when that is not the queue's n-th.
+func (s *Store) unitRecord(q *consumequeue.Queue, n int64, u consumequeue.Unit) (mappedfile.View, error) {
+	if !u.IsRecord() || u.End() > s.log.MaxOffset() {
+		return mappedfile.View{}, damagedUnit(q, n, u)
+	}
+	v, err := s.log.View(u.PhyOffset, int(u.Size))
+	if err != nil {
+		return v, err
+	}
+	if _, err := record.Check(v.Bytes, false); err != nil || !names(u, v.Bytes, q, n) || string(record.View(v.Bytes).Topic()) != q.Topic() {
+		v.Release()
+		return mappedfile.View{}, damagedUnit(q, n, u)
+	}
+	return v, nil
 }
 
 // RecordAt returns a counted view of the record that starts at a physical offset within what is
@@ -119,7 +131,7 @@ func (s *Store) RecordAt(phyOffset int64) (rec []byte, release func(), err error
 		}
 	}
 	v, n, err := s.recordAt(phyOffset)
-	if errors.Is(err, mappedfile.ErrFault) {
+	if errors.Is(err, mappedfile.ErrFault) || errors.Is(err, errDamagedUnit) {
 		s.readFailed(err)
 	}
 	if err != nil {
@@ -181,6 +193,15 @@ func (s *Store) begins(v record.View, phyOffset int64) error {
 		return err
 	}
 	if u.PhyOffset != phyOffset || int(u.Size) != v.Size() {
+		// Unless it is the unit that is wrong: then nobody can know yet.
+		switch other, err := s.unitRecord(q, v.QueueOffset(), u); {
+		case errors.Is(err, errDamagedUnit), errors.Is(err, mappedfile.ErrOutOfRange):
+			return damagedUnit(q, v.QueueOffset(), u)
+		case err != nil:
+			return err
+		default:
+			other.Release()
+		}
 		return fmt.Errorf("%w: queue %s/%d has another record at %d", errNoRecord, v.Topic(), v.QueueID(), v.QueueOffset())
 	}
 	return nil

@@ -68,6 +68,7 @@ type Store struct {
 	slow       Throttle
 	repairer   repairer
 	scrubber   scrubber
+	units      unitRepairer
 	loops      sync.WaitGroup
 	stop       chan struct{}
 
@@ -83,7 +84,7 @@ type Store struct {
 	closed    atomic.Bool
 
 	putMessages, putBytes   atomic.Uint64
-	verified, unitsRepaired atomic.Uint64 // by the scrub: bytes, units
+	verified, unitsRepaired atomic.Uint64 // by the scrub: bytes, and units, these by readers too
 }
 
 // fatal stops the store: the first error goes to OnFatal, once. It returns what callers get.

@@ -44,7 +44,12 @@ func (b *Broker) searchOffset(r transport.Responder, cmd *remoting.Command) {
 	if strings.EqualFold(h.BoundaryType, "upper") {
 		search = b.cfg.Store.LastOffsetByTime
 	}
-	replyOffset(r, min(max(search(h.Topic, h.QueueID, h.Timestamp), first), next))
+	offset, err := search(h.Topic, h.QueueID, h.Timestamp)
+	if err != nil {
+		r.ReplyError(remoting.ResponseSystemBusy, "the offset cannot be told now: "+err.Error())
+		return
+	}
+	replyOffset(r, min(max(offset, first), next))
 }
 
 // earliestStoreTime serves GET_EARLIEST_MSG_STORETIME: -1 for an empty queue.
