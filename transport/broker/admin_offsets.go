@@ -74,7 +74,11 @@ func (b *Broker) resetTargets(h *remoting.ResetOffsetHeader) (offsets []remoting
 		}
 		first, to := b.bounds(h.Topic, q)
 		if h.Timestamp != -1 {
-			to = max(b.cfg.Store.OffsetByTime(h.Topic, q, h.Timestamp), first, 0)
+			n, err := b.cfg.Store.OffsetByTime(h.Topic, q, h.Timestamp)
+			if err != nil {
+				return nil, refuse(remoting.ResponseSystemBusy, "[reset-offset] the offset of queue %d cannot be told now: %v", q, err)
+			}
+			to = max(n, first, 0)
 		}
 		if !h.Force {
 			to = min(to, have)
