@@ -40,6 +40,8 @@ func (n *node) registerAdmin(s *transport.Server) {
 	handleAdmin(n, s, remoting.RequestMark, true, n.mark)
 	handleAdmin(n, s, remoting.RequestUpgrade, true, n.upgrade)
 	handleAdmin(n, s, remoting.RequestDrain, false, n.drain)
+	handleAdmin(n, s, remoting.RequestBackupStart, false, n.backupStart)
+	n.registerBackupState(s)
 	handleAdmin(n, s, remoting.RequestSnapshot, false, func(context.Context, struct{}) (any, error) {
 		if err := n.group.raft.Snapshot(); err != nil {
 			return nil, err

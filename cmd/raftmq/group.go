@@ -49,6 +49,7 @@ type brokerGroup struct {
 	stream *raftstream.Layer
 	trans  *raft.NetworkTransport
 	raft   *raftnode.Node
+	heads  raft.SnapshotStore // snapshots as they are on disk: their heads
 	groups *group.Registry
 	broker *broker.Broker
 	server *transport.Server
@@ -112,6 +113,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open snapshots in %s: %w", cfg.DataDir, err)
 	}
+	g.heads = files
 	raftLast, err := unsafeLast(filepath.Join(cfg.DataDir, "raft"))
 	if err != nil {
 		return nil, err

@@ -74,6 +74,9 @@ func openIdentity(cfg *Config) (*identity, error) {
 }
 
 func newIdentity(cfg *Config, path string) (*identity, error) {
+	if _, err := os.Stat(filepath.Join(cfg.DataDir, restoreMarker)); err == nil {
+		return nil, fmt.Errorf("--data-dir %s was being restored from a backup, and that did not end: give raftmq cluster restore again", cfg.DataDir)
+	}
 	// A folder with data but without node.json is somebody else's, or has lost it: never guess.
 	for _, sub := range []string{"raft", "store"} {
 		if _, err := os.Stat(filepath.Join(cfg.DataDir, sub)); err == nil {
@@ -105,23 +108,5 @@ func (id *identity) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, identityFile)
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return replaceFile(filepath.Join(dir, identityFile), append(b, '\n'))
 }

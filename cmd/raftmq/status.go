@@ -26,7 +26,8 @@ func newClusterCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newClusterStatusCommand(), newClusterPeersCommand(), newClusterLeaderCommand(),
-		newClusterTransferCommand(), newClusterRemoveCommand(), newClusterAddCommand(), newClusterSnapshotCommand(), newClusterWaitCommand(), newClusterVerifyCommand(), newClusterUpgradeCommand(), newClusterRecoverCommand())
+		newClusterTransferCommand(), newClusterRemoveCommand(), newClusterAddCommand(), newClusterSnapshotCommand(), newClusterWaitCommand(), newClusterVerifyCommand(), newClusterUpgradeCommand(),
+		newClusterBackupCommand(), newClusterRestoreCommand(), newClusterRecoverCommand())
 	return cmd
 }
 

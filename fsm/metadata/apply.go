@@ -52,6 +52,18 @@ func (t *Tables) RaiseLevel(r command.Raise) error {
 	return nil
 }
 
+// Detach makes the tables those of a new cluster with the same content: another id, no nodes yet. It is no command: only for tables that no cluster uses.
+func (t *Tables) Detach(clusterID string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.requireSettingsLocked(); err != nil {
+		return err
+	}
+	t.settings.ClusterID = clusterID
+	t.nodes, t.nextNumber = map[string]Node{}, 1
+	return nil
+}
+
 // PutNode stores a node's addresses; a new node gets the next number.
 func (t *Tables) PutNode(n command.NodePut) (Node, error) {
 	t.mu.Lock()

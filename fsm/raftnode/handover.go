@@ -19,6 +19,9 @@ const settleTimeout = 500 * time.Millisecond
 // hold them), what is in flight is committed and answered, and only then does Raft transfer. If that fails the node takes writes
 // again.
 func (n *Node) handOver(transfer func() raft.Future) error {
+	if len(n.otherVoters()) == 0 {
+		return await(transfer(), n.stop) // Raft says that there is nobody
+	}
 	if !n.handing.CompareAndSwap(false, true) {
 		return ErrHandingOver
 	}

@@ -109,6 +109,10 @@ const (
 	// RequestDrain makes the node that is asked ready to be stopped: it hands leadership over and passes the writes of clients that have not
 	// heard of it yet to the leader; body DrainRequest, answer DrainStatus.
 	RequestDrain int32 = 9031
+	// RequestBackupStart takes a snapshot on the node that is asked, from which a backup can be copied; answer BackupStart.
+	RequestBackupStart int32 = 9032
+	// RequestBackupState brings the tables of such a snapshot; body BackupState, the answer's body is the bytes.
+	RequestBackupState int32 = 9033
 )
 
 // RelayClientField is the ext field of RequestRelayReply with the client's id.
@@ -210,4 +214,30 @@ type DrainStatus struct {
 	// RelayedWrites were passed to the leader since the node's start, the newest RelayedMillis ago (-1 for never).
 	RelayedWrites uint64 `json:"relayedWrites"`
 	RelayedMillis int64  `json:"relayedMillis"`
+}
+
+// BackupStart is the answer to RequestBackupStart: a point at which the node has everything on its disk, for whoever copies it.
+type BackupStart struct {
+	NodeID      string `json:"nodeId"`
+	Version     string `json:"version"`
+	ClusterID   string `json:"clusterId"`
+	ClusterName string `json:"clusterName"`
+	BrokerName  string `json:"brokerName"`
+	SegmentSize int64  `json:"segmentSize"`
+	Level       int    `json:"level"`
+	// Snapshot is what RequestBackupState asks for: StateBytes of tables, at this place of the Raft log.
+	Snapshot   string `json:"snapshot"`
+	Index      uint64 `json:"index"`
+	Term       uint64 `json:"term"`
+	StateBytes int64  `json:"stateBytes"`
+	StateCRC   string `json:"stateCrc32c"` // 8 hex digits
+	// The log bytes that belong to it. Any node of the cluster has the same ones (RequestLogRange).
+	LogMin int64 `json:"logMin"`
+	LogEnd int64 `json:"logEnd"`
+}
+
+// BackupState is the body of RequestBackupState: a part of the tables from Offset on, as much as an answer may have.
+type BackupState struct {
+	Snapshot string `json:"snapshot"`
+	Offset   int64  `json:"offset"`
 }

@@ -335,6 +335,10 @@ func RequestCodeName(code int32) string {
 		return "LOG_SUM"
 	case RequestDrain:
 		return "DRAIN"
+	case RequestBackupStart:
+		return "BACKUP_START"
+	case RequestBackupState:
+		return "BACKUP_STATE"
 	case RequestPopMessage:
 		return "POP_MESSAGE"
 	case RequestAckMessage:
