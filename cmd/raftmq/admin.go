@@ -268,20 +268,6 @@ func (n *node) awaitLeaving(ctx context.Context, v membership.Voter) error {
 	return nil
 }
 
-// readmit undoes the bar of a node that was removed while it was alive. Leader. Nodes join by themselves otherwise.
-func (n *node) readmit(ctx context.Context, req remoting.ReadmitRequest) (any, error) {
-	for _, m := range n.members.Members() {
-		if m.NodeID != req.NodeID {
-			continue
-		}
-		if _, barred := n.group.tables.KV(removedNamespace, barKey(m.NodeID, m.Incarnation)); barred {
-			return struct{}{}, n.group.proposeJSON(ctx, command.KindKVDelete, command.KVDelete{Namespace: removedNamespace, Key: barKey(m.NodeID, m.Incarnation)})
-		}
-		return nil, fmt.Errorf("%w: %s is not kept out; gossip sees it as %s, and a node that is alive is added by itself: as non-voter, then as voter when it has caught up", errRefused, req.NodeID, m.State)
-	}
-	return nil, fmt.Errorf("%w: gossip does not know %s; start it with --join and the gossip address of any member, the rest happens by itself", errRefused, req.NodeID)
-}
-
 // leave takes this node out of its cluster for good. It goes on as before if that is refused.
 func (n *node) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

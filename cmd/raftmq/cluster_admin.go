@@ -115,25 +115,6 @@ without its data. A node that can be reached should rather leave: raftmq node le
 	return cmd
 }
 
-func newClusterAddCommand() *cobra.Command {
-	cmd, _ := adminCommand(&cobra.Command{
-		Use:   "add NODE",
-		Short: "Let a node in again that was removed by force",
-		Long: `Nodes are added by themselves: start one with --join and the gossip address of any member. It becomes a non-voter,
-gets the data, and becomes a voter when it has caught up. This command is needed only for a node that was
-removed with --force while it was alive.`,
-		Example: "  raftmq cluster add n3",
-		Args:    cobra.ExactArgs(1),
-	}, 30*time.Second, func(ctx context.Context, addrs []string, out io.Writer, args []string) error {
-		if err := askAdmin(ctx, addrs, remoting.RequestReadmitNode, remoting.ReadmitRequest{NodeID: args[0]}, nil); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(out, "%s may join again; it does so by itself\n", args[0])
-		return err
-	})
-	return cmd
-}
-
 func newClusterSnapshotCommand() *cobra.Command {
 	cmd, _ := adminCommand(&cobra.Command{
 		Use:   "snapshot",

@@ -262,6 +262,20 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.StringVar(&c.LogFormat, "log-format", logText, "`format` text or json")
 }
 
+// Values of NodeStatus.Mode.
+const (
+	modeDurable = "durable"
+	modeUnsafe  = "unsafe"
+)
+
+// mode is Durability in a word.
+func (c *Config) mode() string {
+	if c.UnsafeRaftSyncInterval > 0 {
+		return modeUnsafe
+	}
+	return modeDurable
+}
+
 // Durability says in words what SEND_OK promises in this configuration (Quorum-Durable).
 func (c *Config) Durability() string {
 	if c.UnsafeRaftSyncInterval > 0 {

@@ -170,7 +170,7 @@ func (n *fakeNode) status(r transport.Responder, _ *remoting.Command) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := remoting.NodeStatus{NodeID: n.name(), Version: "1", ClusterName: "Fake", ClusterID: "id", Group: "fake-a", Role: "follower", Term: 3,
-		AppliedIndex: 7, LogMax: 100, FlushedTo: 90, Queues: 4, UptimeSeconds: 61, Durability: "none at all"}
+		AppliedIndex: 7, LogMax: 100, FlushedTo: 90, Queues: 4, UptimeSeconds: 61, Mode: modeDurable, Durability: "none at all"}
 	for i, node := range c.nodes {
 		s.Peers = append(s.Peers, remoting.PeerStatus{NodeID: node.name(), BrokerID: int64(i), ClientAddr: node.addr, Gossip: "alive", Suffrage: "voter", Leader: i == c.leader})
 	}

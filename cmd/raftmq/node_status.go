@@ -51,7 +51,7 @@ func (n *node) status() remoting.NodeStatus {
 		AppliedIndex: g.fsm.Applied(), CommitIndex: idx.Commit, LastRaftIndex: idx.Last, SnapshotIndex: idx.Snapshot,
 		LogMin: st.MinOffset, LogMax: st.MaxOffset, FlushedTo: st.FlushedTo, DispatchedTo: st.DispatchedTo, Queues: st.Queues, Segments: st.Segments,
 		LogFileMin: st.FileMin, RunningFlags: g.store.Flags().String(), DiskRatio: disk.Ratio(), DiskFree: disk.Usable, DiskTotal: disk.Total,
-		FlushDiskType: n.cfg.FlushDiskType, RaftLogStore: n.cfg.RaftLogStore, Durability: n.cfg.Durability(),
+		FlushDiskType: n.cfg.FlushDiskType, RaftLogStore: n.cfg.RaftLogStore, Mode: n.cfg.mode(), Durability: n.cfg.Durability(),
 		CaughtUp: g.caughtUp(), LastContactMillis: contactMillis(state, idx.LastContact)}
 	if p := g.raft.DiskProblem(); p != nil {
 		s.DiskProblem = p.Reason

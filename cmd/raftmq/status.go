@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -37,8 +36,13 @@ func newClusterStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show every node as it sees itself",
-		Long: `Asks every node how it is doing: those named, and the peers they know. Ends with status 1 if
-a node does not answer or no leader takes writes.`,
+		Long: `Asks every node how it is doing: those named, and the peers they know. Prints two tables, the nodes and what they
+store, and then what is wrong, a sentence each, with what to do. Ends with status 1 if a node does not answer or no
+leader takes writes.
+
+BEHIND is how much less than the leader a node has, in Raft entries and in bytes of commit log. CONTACT is how long ago
+it last heard the leader. MODE is durable when SEND_OK means that a majority has fsynced the message. LOG is the range
+of physical offsets that it holds.`,
 		Example: `  raftmq cluster status --name-servers 10.0.0.1:9876
   raftmq cluster status --json | jq '.[].status.appliedIndex'`,
 		Args: cobra.NoArgs,
@@ -149,8 +153,17 @@ there is none.`,
 // nodeAnswer is what one node said, or why it said nothing.
 type nodeAnswer struct {
 	Address string      `json:"address"`
+	NodeID  string      `json:"nodeId,omitempty"` // also of a silent one, if a peer knows it by this address
 	Status  *nodeStatus `json:"status,omitempty"`
-	Error   string      `json:"error,omitempty"`
+	// Behind is how far it is behind the leader, nil without one.
+	Behind *behindLeader `json:"behind,omitempty"`
+	Error  string        `json:"error,omitempty"`
+}
+
+// behindLeader is a node's lag. The nodes are asked one after the other under load, so small figures mean nothing.
+type behindLeader struct {
+	Entries uint64 `json:"entries"` // Raft entries
+	Bytes   int64  `json:"bytes"`   // of commit log
 }
 
 // nodeStatus is the wire's NodeStatus with the questions that tools ask of it.
@@ -202,7 +215,35 @@ func askNodes(ctx context.Context, addrs []string, timeout time.Duration, peers 
 		}
 		nodes = append(nodes, askAll(ctx, more, timeout)...)
 	}
-	return sortNodes(nodes)
+	nodes = sortNodes(nodes)
+	compareNodes(nodes)
+	return nodes
+}
+
+// compareNodes fills in what takes the answers of several nodes.
+func compareNodes(nodes []nodeAnswer) {
+	leader := leaderOf(nodes)
+	view := leader
+	if view == nil {
+		view = firstAnswer(nodes)
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Status != nil {
+			n.NodeID = n.Status.NodeID
+			if leader != nil {
+				n.Behind = &behindLeader{behind(leader.AppliedIndex, n.Status.AppliedIndex), int64(behind(uint64(leader.LogMax), uint64(n.Status.LogMax)))}
+			}
+			continue
+		}
+		if view != nil {
+			for _, p := range view.Peers {
+				if p.ClientAddr == n.Address {
+					n.NodeID = p.NodeID
+				}
+			}
+		}
+	}
 }
 
 // sortNodes orders by node id, the silent ones last, and drops a node's second answer.
@@ -325,103 +366,32 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// writeStatus prints the table of "cluster status".
-func writeStatus(out io.Writer, nodes []nodeAnswer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NODE\tROLE\tTERM\tAPPLIED\tLAG\tLOG\tLAG BYTES\tNOT FLUSHED\tQUEUES\tCONTACT\tDISK\tUP\tCLIENT")
-	leader := leaderOf(nodes)
-	for _, n := range nodes {
-		s := n.Status
-		if s == nil {
-			fmt.Fprintf(w, "?\tno answer\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", n.Address)
-			continue
-		}
-		entries, bytes := "-", "-"
-		if leader != nil {
-			entries, bytes = strconv.FormatUint(behind(leader.AppliedIndex, s.AppliedIndex), 10), formatBytes(int64(behind(uint64(leader.LogMax), uint64(s.LogMax))))
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%d-%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.NodeID, roleText(s), s.Term, s.AppliedIndex, entries, s.LogMin, s.LogMax, bytes,
-			formatBytes(s.LogMax-s.FlushedTo), s.Queues, contactText(s), diskText(s), (time.Duration(s.UptimeSeconds) * time.Second).String(), n.Address)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return writeRemarks(out, nodes)
-}
-
-func roleText(s *nodeStatus) string {
-	switch {
-	case s.Role == "leader" && !s.Ready:
-		return "leader, not ready"
-	case s.suffrage(s.NodeID) == "nonvoter":
-		return s.Role + ", no vote"
-	}
-	return s.Role
-}
-
-func behind(leader, node uint64) uint64 {
-	if node >= leader {
-		return 0 // it was asked later
-	}
-	return leader - node
-}
-
-func contactText(s *nodeStatus) string {
-	switch {
-	case s.Role == "leader":
-		return "-"
-	case s.LastContactMillis < 0:
-		return "never"
-	}
-	return (time.Duration(s.LastContactMillis) * time.Millisecond).Round(10 * time.Millisecond).String()
-}
-
-func diskText(s *nodeStatus) string {
-	switch {
-	case s.DiskProblem != "":
-		return "SICK"
-	case s.DiskTotal == 0 || s.DiskRatio < 0:
-		return "-"
-	}
-	// The ratio that the store and its retention go by.
-	return fmt.Sprintf("%.0f%% of %s", 100*s.DiskRatio, formatBytes(s.DiskTotal))
-}
-
-// formatBytes rounds a size for people.
-func formatBytes(n int64) string {
-	for _, u := range []struct {
-		name  string
-		bytes int64
-	}{{"TiB", 1024 * gib}, {"GiB", gib}, {"MiB", mib}, {"KiB", kib}} {
-		if n >= u.bytes {
-			return strconv.FormatFloat(float64(n)/float64(u.bytes), 'f', 1, 64) + " " + u.name
-		}
-	}
-	return strconv.FormatInt(n, 10) + " B"
-}
-
-// writeRemarks prints what does not fit the table, a line each.
+// writeRemarks prints what does not fit the tables: what the cluster is, and what is wrong, a line each.
 func writeRemarks(out io.Writer, nodes []nodeAnswer) error {
 	var b strings.Builder
-	view := leaderOf(nodes)
+	b.WriteString("\n")
+	leader := leaderOf(nodes)
+	view := leader
 	if view == nil {
-		b.WriteString("no leader takes writes\n")
 		view = firstAnswer(nodes)
 	}
 	if view != nil {
 		fmt.Fprintf(&b, "cluster %s (%s), broker group %s, version %s, feature level %d\n", view.ClusterName, orDash(view.ClusterID), view.Group, view.Version, max(view.ClusterLevel, 1))
 		fmt.Fprintf(&b, "durability: %s\n", view.Durability)
 	}
-	leader := leaderOf(nodes)
+	head := b.Len()
+	if leader == nil {
+		b.WriteString("no leader takes writes\n")
+	}
 	for _, n := range nodes {
 		if n.Status == nil {
-			fmt.Fprintf(&b, "%s: %s\n", n.Address, n.Error)
+			b.WriteString(silentText(n))
 			continue
 		}
 		s := n.Status
 		switch member := leader == nil || leader.suffrage(s.NodeID) != "none"; {
 		case !member:
-			fmt.Fprintf(&b, "%s: not a member of the group: removed, or not added yet; raftmq cluster add %s lets it in again if it was removed by force\n", s.NodeID, s.NodeID)
+			fmt.Fprintf(&b, "%s: not a member of the group: removed, or not added yet; raftmq cluster add %s says why, and lets it in again if it was removed by force\n", s.NodeID, s.NodeID)
 			continue
 		case leader != nil && s.AppliedIndex < leader.AppliedIndex && (!s.CaughtUp || leader.suffrage(s.NodeID) == "nonvoter"):
 			fmt.Fprintf(&b, "%s: catching up, it has %s of %s of the log and has applied entry %d of %d\n", s.NodeID,
@@ -430,6 +400,13 @@ func writeRemarks(out io.Writer, nodes []nodeAnswer) error {
 		if s.Problem != "" {
 			fmt.Fprintf(&b, "%s: %s\n", s.NodeID, s.Problem)
 		}
+		if s.Drain != nil {
+			fmt.Fprintf(&b, "%s: is being drained: %s; stop it, or end that: raftmq node drain --cancel --name-servers %s\n", s.NodeID, describeDrain(*s.Drain), n.Address)
+		}
+	}
+	b.WriteString(differences(nodes))
+	if b.Len() == head {
+		b.WriteString("nothing is known to be wrong\n")
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

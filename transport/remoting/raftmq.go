@@ -54,7 +54,8 @@ type NodeStatus struct {
 
 	FlushDiskType string `json:"flushDiskType"`
 	RaftLogStore  string `json:"raftLogStore"`
-	// Durability says in words what SEND_OK promises in this mode.
+	// Mode is durable, or unsafe when acknowledged messages can be lost; Durability says in words what SEND_OK promises.
+	Mode       string `json:"mode,omitempty"`
 	Durability string `json:"durability"`
 	Queues     int    `json:"queues"`
 	Segments   int    `json:"segments"`
@@ -90,7 +91,8 @@ const (
 	RequestTransferLeadership int32 = 9002
 	// RequestRemoveNode takes a node out of the Raft configuration; body RemoveRequest. Leader.
 	RequestRemoveNode int32 = 9003
-	// RequestReadmitNode lets a node that was removed while it was alive join again; body ReadmitRequest. Leader.
+	// RequestReadmitNode helps a node to become a member that does not by itself; body ReadmitRequest, answer ReadmitAnswer. Asked again, it
+	// says how far that is. Leader.
 	RequestReadmitNode int32 = 9004
 	// RequestSnapshot takes a Raft snapshot on the node that is asked; answer SnapshotAnswer.
 	RequestSnapshot int32 = 9005
@@ -138,9 +140,24 @@ type RemoveRequest struct {
 	Leaving bool `json:"leaving,omitempty"`
 }
 
-// ReadmitRequest is the body of RequestReadmitNode.
+// ReadmitRequest is the body of RequestReadmitNode. NodeID may be left out when Gossip is given.
 type ReadmitRequest struct {
+	NodeID string `json:"nodeId,omitempty"`
+	// Gossip is contacted first: for a node that was not told whom to join.
+	Gossip string `json:"gossip,omitempty"`
+	// Promote makes a non-voter a voter at once, although it has not caught up.
+	Promote bool `json:"promote,omitempty"`
+}
+
+// ReadmitAnswer says how far a node is with becoming a member.
+type ReadmitAnswer struct {
 	NodeID string `json:"nodeId"`
+	// Suffrage is voter, nonvoter, or none as long as the leader has not added it yet, which it does by itself.
+	Suffrage string `json:"suffrage"`
+	// Readmitted: it had been removed while it was alive, and may join again now.
+	Readmitted bool `json:"readmitted,omitempty"`
+	// ClientAddr is where it can be asked how far it is.
+	ClientAddr string `json:"clientAddr,omitempty"`
 }
 
 // SnapshotAnswer is the newest snapshot's place.
