@@ -334,6 +334,7 @@ func TestClusterScript(t *testing.T) {
 		t.Errorf("wiped folder: %v", err)
 	}
 	must("start", follower)
+	mustRun(t, "", "cluster", "wait", "--nodes", "n"+follower, "--timeout", "1s", "--name-servers="+must("addresses")) // start has waited for it
 	must("pause", follower)
 	if out, _, _ := run("status"); !strings.Contains(out, "paused") {
 		t.Errorf("status with a node paused: %s", out)
