@@ -191,6 +191,14 @@ func (n *node) metrics() []metrics.Metric {
 			}
 			return 0
 		}),
+		gauge("feature_level", "feature level that the cluster uses", func() float64 { return float64(g.tables.Level()) }),
+		gauge("draining", "1 while this node is being drained", func() float64 {
+			if g.drain.on() {
+				return 1
+			}
+			return 0
+		}),
+		counter("relayed_writes_total", "writes that this node passed on to the leader while it was drained", func() float64 { return float64(g.broker.Stats().RelayedWrites) }),
 		gauge("raft_term", "current Raft term", func() float64 { return float64(g.raft.State().Term) }),
 		gauge("raft_applied_index", "last applied Raft entry", func() float64 { return float64(g.raft.Indexes().Applied) }),
 		counter("raft_proposed_entries_total", "Raft entries proposed by this node", func() float64 { return float64(g.raft.Stats().Entries) }),

@@ -17,7 +17,7 @@ func (b *Broker) relays() bool { return b.cfg.Relays != nil && b.cfg.Relays() }
 
 // relayNow passes on what has just come, unless others wait before it.
 func (b *Broker) relayNow(r transport.Responder, cmd *remoting.Command) bool {
-	if b.held.pending.Load() > 0 || b.cfg.HoldWrites < 0 {
+	if b.held.pending.Load() > 0 {
 		return false
 	}
 	return b.relay(heldWrite{r, cmd.Clone(), sizeOf(cmd), time.Now().Add(b.cfg.HoldWrites)})
