@@ -212,28 +212,23 @@ func (s *Store) scan(q *consumequeue.Queue, req *GetRequest, res *GetResult) (er
 		if u.PhyOffset < removed || req.Match != nil && !req.Match(u.TagsCode) {
 			continue
 		}
-		err := res.add(s, q, n, u)
-		if res.Count > 0 && (errors.Is(err, errDamagedUnit) || errors.Is(err, ErrQuarantined)) {
+		if err := res.add(s, q, n, u); err != nil {
+			if errors.Is(err, mappedfile.ErrOutOfRange) && u.PhyOffset < s.log.MinOffset() {
+				if u.PhyOffset < s.queues.Begin() && n >= q.Min() { // in this order: Min is raised first
+					return damagedUnit(q, n, u)
+				}
+				removed = s.log.MinOffset()
+				if res.Count == 0 {
+					res.Status = MessageWasRemoving
+				}
+				continue
+			}
+			if res.Count == 0 || !errors.Is(err, errDamagedUnit) && !errors.Is(err, ErrQuarantined) {
+				return err
+			}
 			s.readFailed(err)
-			res.NextBeginOffset = n // what comes before it is given out
+			res.NextBeginOffset = n // what is whole before it is given out
 			break
-		}
-		if errors.Is(err, mappedfile.ErrOutOfRange) && u.PhyOffset < s.log.MinOffset() {
-			if u.PhyOffset < s.queues.Begin() && n >= q.Min() { // in this order: Min is raised first
-				return damagedUnit(q, n, u)
-			}
-			removed = s.log.MinOffset()
-			if res.Count == 0 {
-				res.Status = MessageWasRemoving
-			}
-			continue
-		}
-		if errors.Is(err, ErrQuarantined) && res.Count > 0 {
-			res.NextBeginOffset = n // what is whole before it
-			break
-		}
-		if err != nil {
-			return err
 		}
 		res.Status = Found
 		if onDisk {

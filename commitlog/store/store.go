@@ -187,7 +187,14 @@ func (s *Store) ReadLog(off int64, max int) (bytes []byte, release func(), err e
 //
 //go:noinline
 func touch(b []byte) (sum byte) {
-	for i := 0; i < len(b); i += mappedfile.PageSize {
+	// The begin line by line: such loads run side by side, and those of the checksum behind them then find their bytes in a cache.
+	// Waiting for memory is most of what reading a record costs.
+	const line, soon = 64, 2048
+	i := 0
+	for ; i < min(len(b), soon); i += line {
+		sum ^= b[i]
+	}
+	for ; i < len(b); i += mappedfile.PageSize {
 		sum ^= b[i]
 	}
 	if len(b) > 0 {
