@@ -273,10 +273,10 @@ func checkImage(f *faultfile.FS, config func(*faultfile.FS) Config, h *history, 
 	return nil
 }
 
-// TestCrashAtEveryOperation fails, or cuts the power at, each file operation of a history, then
+// TestF35CrashAtEveryOperation fails, or cuts the power at, each file operation of a history, then
 // starts from every kind of disk that may be found. Invariants: the log ends at a whole entry, keeps
 // what was called durable, holds the same bytes, and replay brings the rest back.
-func TestCrashAtEveryOperation(t *testing.T) {
+func TestF35CrashAtEveryOperation(t *testing.T) {
 	seeds, stride := uint64(4), 1
 	if raceEnabled {
 		stride = 7 // the detector makes it ten times slower

@@ -301,7 +301,12 @@ func (l *Log) readSuspects() (list []Damage) {
 	if err != nil {
 		return nil // there is none, or it can't be read: then the scrub finds it again
 	}
-	for line := range strings.Lines(string(b)) {
+	return parseSuspects(string(b))
+}
+
+// parseSuspects takes the lines that are ranges; others are what a crash left of one.
+func parseSuspects(text string) (list []Damage) {
+	for line := range strings.Lines(text) {
 		var d Damage
 		if n, err := fmt.Sscanf(line, "%d %d\n", &d.From, &d.To); n == 2 && err == nil && 0 <= d.From && d.From < d.To {
 			list = append(list, d)

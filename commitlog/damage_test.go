@@ -401,8 +401,8 @@ func TestCrashWhileHealing(t *testing.T) {
 	}
 }
 
-// TestShortBehindThePoint: a file that is short, holed or too long behind what was ever durable is no damage (F39).
-func TestShortBehindThePoint(t *testing.T) {
+// TestF39ShortBehindThePoint: a file that is short, holed or too long behind what was ever durable is no damage (F39).
+func TestF39ShortBehindThePoint(t *testing.T) {
 	k := killed(t)
 	last := k.f.Files("d/commitlog")
 	end := last[len(last)-1]

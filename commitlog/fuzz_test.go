@@ -2,6 +2,9 @@ package commitlog
 
 import (
 	"bytes"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -43,6 +46,25 @@ func FuzzPoint(f *testing.F) {
 			if p, err := decodePoint(b); err == nil && !bytes.Equal(appendPoint(nil, p), b) {
 				t.Fatalf("encodes to\n%X\nwas\n%X", appendPoint(nil, p), b)
 			}
+		}
+	})
+}
+
+func FuzzSuspects(f *testing.F) {
+	f.Add("0 4096\n4096 8192\n")
+	f.Add("1 2")
+	f.Add("-1 5\n9 9\nx y\n1 2 3\n99999999999999999999 1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		list := parseSuspects(text)
+		var again strings.Builder
+		for _, d := range list {
+			if d.From < 0 || d.From >= d.To {
+				t.Fatalf("range [%d, %d)", d.From, d.To)
+			}
+			fmt.Fprintf(&again, "%d %d\n", d.From, d.To)
+		}
+		if got := parseSuspects(again.String()); !slices.EqualFunc(got, list, func(a, b Damage) bool { return a.From == b.From && a.To == b.To }) {
+			t.Fatalf("%v becomes %v", list, got)
 		}
 	})
 }

@@ -170,8 +170,8 @@ func TestFollowsTheLog(t *testing.T) {
 	}
 }
 
-// TestFrom starts in the middle, and at a blank filler (F03: at a segment's end nothing is lost).
-func TestFrom(t *testing.T) {
+// TestF03From starts in the middle, and at a blank filler (F03: at a segment's end nothing is lost).
+func TestF03From(t *testing.T) {
 	l := newTestLog(t, 4096)
 	for i := range int64(40) {
 		l.append(encode("T", "", i, make([]byte, 300)))

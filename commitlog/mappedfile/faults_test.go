@@ -93,8 +93,8 @@ func TestScantSpace(t *testing.T) {
 	}
 }
 
-// TestFailedSyncPoisons is F33: no later flush and no later write is believed.
-func TestFailedSyncPoisons(t *testing.T) {
+// TestF33FailedSyncPoisons is F33: no later flush and no later write is believed.
+func TestF33FailedSyncPoisons(t *testing.T) {
 	f := faultfile.New()
 	q := openFaulty(t, f)
 	if err := q.WriteAt([]byte("text"), 0); err != nil {

@@ -206,8 +206,8 @@ func TestCorrupt(t *testing.T) {
 	}
 }
 
-// TestZeroCRC is F45: a body whose checksum happens to be 0 is checked like any other.
-func TestZeroCRC(t *testing.T) {
+// TestF45ZeroCRC is F45: a body whose checksum happens to be 0 is checked like any other.
+func TestF45ZeroCRC(t *testing.T) {
 	// CRC-32 of FF FF FF FF is FFFFFFFF; of 9D 0A D9 6D it is 0 (the register's inverse).
 	m := example()
 	m.Body = []byte{0x9D, 0x0A, 0xD9, 0x6D}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -101,10 +102,11 @@ func TestSameBytes(t *testing.T) {
 	sameContents(t, contents(t, running.Dir), want)
 }
 
-// TestPowerLoss: of everything written since the last FlushAll each page may be on disk or
+// TestF01F03F07PowerLoss: of everything written since the last FlushAll each page may be on disk or
 // not. What was flushed is there, the rest comes again from the Raft log, and the node ends
-// up with its peers' bytes (F01, F03).
-func TestPowerLoss(t *testing.T) {
+// up with its peers' bytes (F01, F03). What a consumer can have read and committed an offset for is there again: a
+// max offset does not go back for good (F07).
+func TestF01F03F07PowerLoss(t *testing.T) {
 	leakCheck(t)
 	history := randomEntries(12, 120)
 	want := reference(t, history)
@@ -125,6 +127,7 @@ func TestPowerLoss(t *testing.T) {
 		if rnd.IntN(2) == 0 {
 			waitDispatched(t, s)
 		}
+		seen := maxOffsets(s)
 		copyDir(t, running.Dir, dir)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -137,12 +140,28 @@ func TestPowerLoss(t *testing.T) {
 		if err := s.Restore(position); err != nil {
 			t.Fatal(err)
 		}
-		applyFrom(t, s, history, flushed)
+		applyFrom(t, s, history[:end], flushed)
+		if got := maxOffsets(s); !maps.Equal(got, seen) {
+			t.Fatalf("seed %d: max offsets %v, readers saw %v", seed, got, seen)
+		}
+		applyFrom(t, s, history, end)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 		sameContents(t, contents(t, dir), want)
 	}
+}
+
+// maxOffsets are what readers are told now.
+func maxOffsets(s *Store) map[string]int64 {
+	out := map[string]int64{}
+	for topic := range 4 {
+		for queue := range int32(4) {
+			name := fmt.Sprintf("T%d", topic)
+			out[fmt.Sprintf("%s/%d", name, queue)] = s.MaxOffset(name, queue)
+		}
+	}
+	return out
 }
 
 // losePages takes random pages of dir's files back to what they are in durable: zero, when
@@ -187,9 +206,9 @@ func losePages(t *testing.T, rnd *rand.Rand, durable, dir string) {
 	}
 }
 
-// TestDamagedQueueFiles: whatever happened to the queues, they are built again from the log
+// TestF39F43DamagedQueueFiles: whatever happened to the queues, they are built again from the log
 // (F39, F43).
-func TestDamagedQueueFiles(t *testing.T) {
+func TestF39F43DamagedQueueFiles(t *testing.T) {
 	noise := func(n int) []byte {
 		b := make([]byte, n)
 		for i := range b {

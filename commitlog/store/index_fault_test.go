@@ -147,9 +147,9 @@ func TestQueryLimits(t *testing.T) {
 	res.Release()
 }
 
-// TestIndexDamage: whatever happened to the index's files, the node starts and builds them again
+// TestF43IndexDamage: whatever happened to the index's files, the node starts and builds them again
 // from the log, and says so once (F43).
-func TestIndexDamage(t *testing.T) {
+func TestF43IndexDamage(t *testing.T) {
 	noise := func(path string) error {
 		b, err := os.ReadFile(path)
 		for i := range b {
