@@ -34,7 +34,8 @@ func (b *Broker) relay(w heldWrite) bool {
 	}
 	request := *w.cmd
 	request.Flag = 0
-	request.Ext = append(append(make([]remoting.Field, 0, len(w.cmd.Ext)+1), w.cmd.Ext...), remoting.Field{Key: forwardedField, Value: []byte("true")})
+	request.Ext = append(append(make([]remoting.Field, 0, len(w.cmd.Ext)+2), w.cmd.Ext...), remoting.Field{Key: forwardedField, Value: []byte("true")},
+		remoting.Field{Key: remoting.BornHostField, Value: []byte(w.r.Conn.RemoteAddr().String())})
 	b.relaying.Add(int64(w.size))
 	if !b.cfg.Relay(&request, func(resp *remoting.Command, err error) { b.relayed(w, resp, err) }) {
 		b.relaying.Add(-int64(w.size))

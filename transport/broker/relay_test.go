@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,20 @@ func TestRelay(t *testing.T) {
 	if s.QueueID != 3 || s.QueueOffset != 0 || len(s.MsgID) == 0 {
 		t.Errorf("answer %+v", s)
 	}
+	// The message was born at the client, whichever form its header has.
+	socket, err := net.Dial("tcp", follower.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := &conn{Client: client.NewClient(socket), t: t}
+	defer own.Close()
+	want(t, own.send("T", 2, "", []byte("y")), 0)
+	want(t, own.call(remoting.RequestSendMessageV2, []byte("y"), "a", "pg", "b", "T", "c", "TBW102", "d", "4", "e", "2", "f", "0", "g", "1", "h", "0", "i", "", "j", "0", "k", "false", "m", "false"), 0)
+	leader.waitReadable("T", 2, 2)
+	born := records(t, want(t, leader.dial().call(remoting.RequestPullMessage, nil, pullFields("g", "T", 2, 0, flagCarried, 0)...), 0).Body)
+	if len(born) != 2 || born[0].BornHost.String() != socket.LocalAddr().String() || born[1].BornHost != born[0].BornHost {
+		t.Errorf("born %+v, the client is %v", born, socket.LocalAddr())
+	}
 	// The leader's refusals are the client's.
 	want(t, c.send("bad topic!", 0, "", []byte("x")), remoting.ResponseSystemError)
 
@@ -99,7 +114,7 @@ func TestRelay(t *testing.T) {
 	if got := leader.store.MaxOffset("T", 0); got != conns*each {
 		t.Errorf("%d messages stored, want %d", got, conns*each)
 	}
-	if st := follower.broker.Stats(); st.RelayedWrites != conns*each+2 || st.RelayedAt.IsZero() {
+	if st := follower.broker.Stats(); st.RelayedWrites != conns*each+4 || st.RelayedAt.IsZero() {
 		t.Errorf("stats %+v", st)
 	}
 }

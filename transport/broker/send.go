@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -129,13 +130,23 @@ func (p *sendProposal) prepare(cmd *remoting.Command) *refusal {
 	p.queueID = queueID
 	p.msg = record.Message{
 		Topic: h.Topic, QueueID: p.queueID, Flag: h.Flag, SysFlag: h.SysFlag,
-		BornTimestamp: h.BornTimestamp, BornHost: p.r.Conn.RemoteAddr(), StoreHost: b.cfg.StoreHost, ReconsumeTimes: h.ReconsumeTimes,
+		BornTimestamp: h.BornTimestamp, BornHost: bornHost(h, p.r), StoreHost: b.cfg.StoreHost, ReconsumeTimes: h.ReconsumeTimes,
 		Body: cmd.Body,
 	}
 	if h.Batch || cmd.Code == remoting.RequestSendBatchMessage {
 		return p.prepareBatch()
 	}
 	return p.prepareSingle(cmd)
+}
+
+// bornHost is where a message came from: the connection's other end, or who that passes it on for.
+func bornHost(h *remoting.SendHeader, r transport.Responder) netip.AddrPort {
+	if h.BornHost != nil {
+		if a, err := netip.ParseAddrPort(string(h.BornHost)); err == nil {
+			return a
+		}
+	}
+	return r.Conn.RemoteAddr()
 }
 
 // sendTarget decodes the header of a send or a reply and finds the queue that it is for.

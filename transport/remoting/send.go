@@ -22,7 +22,12 @@ type SendHeader struct {
 	MaxReconsumeTimes     int32
 	HasMaxReconsumeTimes  bool
 	BrokerName            []byte
+	// BornHost is the client's ip:port when another node has passed its request on (BornHostField), else nil.
+	BornHost []byte
 }
+
+// BornHostField is RaftMQ's ext field for SendHeader.BornHost.
+const BornHostField = "raftmqBornHost"
 
 // Decode fills h from a command of code 10, 310, 320 (also 324, 325) without
 // allocating. Absent fields are zero, except that queueId must be there: without it
@@ -79,6 +84,8 @@ func (h *SendHeader) decodeNames(d *fieldDecoder, ext []Field) (hasQueue bool) {
 			h.MaxReconsumeTimes, h.HasMaxReconsumeTimes = d.int32(f), true
 		case "bname":
 			h.BrokerName = f.Value
+		case BornHostField:
+			h.BornHost = f.Value
 		}
 	}
 	return hasQueue
@@ -88,6 +95,9 @@ func (h *SendHeader) decodeLetters(d *fieldDecoder, ext []Field) (hasQueue bool)
 	for i := range ext {
 		f := &ext[i]
 		if len(f.Key) != 1 {
+			if f.Key == BornHostField {
+				h.BornHost = f.Value
+			}
 			continue
 		}
 		switch f.Key[0] {
