@@ -138,6 +138,9 @@ type Config struct {
 	// HoldWrites is how long a write waits for a leader during an election before it is refused
 	// with SERVICE_NOT_AVAILABLE. It stays below the clients' 3 s send timeout. 0: not at all.
 	HoldWrites time.Duration
+	// ForwardWrites makes a follower that knows its leader pass writes on to it, where it would refuse them. Clients that ask for routes
+	// every 30 s only then notice no change of leader, as long as the node that they send to is there; each write costs a node more.
+	ForwardWrites bool
 	// AutoCreateTopic creates unknown topics at the first send, as through TBW102. Fixed at bootstrap.
 	AutoCreateTopic bool
 	// AutoCreateGroup creates unknown consumer groups at their first heartbeat. Fixed at bootstrap.
@@ -245,6 +248,7 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 
 	sizeVar(fs, &c.MaxMessageSize, "max-message-size", 4*mib, "largest message body or batch, `size`")
 	fs.DurationVar(&c.HoldWrites, "hold-writes", time.Second, "wait for a leader before a write is refused, `duration`")
+	fs.BoolVar(&c.ForwardWrites, "forward-writes", false, "pass clients' writes on to the leader instead of refusing them on a follower")
 	fs.BoolVar(&c.AutoCreateTopic, "auto-create-topic", true, "create unknown topics at the first send; fixed at bootstrap")
 	fs.BoolVar(&c.AutoCreateGroup, "auto-create-group", true, "create unknown consumer groups at the first heartbeat; fixed at bootstrap")
 	fs.IntVar(&c.DefaultTopicQueues, "default-topic-queues", 8, "`number` of queues that an automatically created topic gets at most; fixed at bootstrap")

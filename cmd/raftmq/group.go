@@ -186,7 +186,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	g.broker, err = broker.New(broker.Config{Raft: g.raft, Store: g.store, Tables: g.tables, Groups: g.groups,
 		ClusterName: cfg.ClusterName, BrokerName: cfg.BrokerName, StoreHost: storeHost,
 		SlaveReadEnable: cfg.SlaveReadEnable, Replicas: g.replicas,
-		LeaderAddr: g.leaderAddr, Forward: g.forward, Relay: g.drain.relay, Relays: g.drain.on, Peers: g.peerAddrs, Ask: g.askPeer,
+		LeaderAddr: g.leaderAddr, Forward: g.forward, Relay: g.drain.relay, Relays: func() bool { return cfg.ForwardWrites || g.drain.on() }, Peers: g.peerAddrs, Ask: g.askPeer,
 		BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
 		PeersFull: g.peersFull.Load, HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(), CheckSetting: g.checkSetting,
 		DeleteExpired: func() { g.retention.Arm() }, TransactionUnknown: func(half int64) { g.transactions.Unknown(half) }, Now: cfg.now, Logger: d.Logger})

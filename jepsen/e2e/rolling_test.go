@@ -210,3 +210,33 @@ func TestRollingRestartRefusals(t *testing.T) {
 	}
 	s.tool("cluster", "wait", "--timeout", "30s")
 }
+
+// TestForwardWrites: with --forward-writes leadership moves under load without a drain, and a follower is restarted; stock clients, which know the old leader for
+// up to 30 s, notice nothing.
+func TestForwardWrites(t *testing.T) {
+	long(t)
+	t.Parallel() // it mostly waits
+	s := startScript(t, serverBin(t), "--mapped-file-size-commit-log", "16MiB", "--forward-writes")
+	topic := topicName(t)
+	s.tool("topic", "create", topic, "--queues", "4")
+	l := startLoad(t, s.addrs(), topic, 2)
+	first := strings.TrimSpace(s.cluster("leader"))
+	for range 3 {
+		before := strings.TrimSpace(s.cluster("leader"))
+		s.tool("cluster", "transfer")
+		eventually(t, 20*time.Second, "another leader, and load on it", func() bool {
+			out, err := s.try("scripts/cluster", "-d", s.dir, "leader")
+			return err == nil && strings.TrimSpace(out) != before
+		})
+		time.Sleep(time.Second) // load, to the old leader's address
+	}
+	// The node that stock clients send to stays; one that nobody needs goes and comes.
+	leader := strings.TrimSpace(s.cluster("leader"))
+	for n := 1; n <= 3; n++ {
+		if other := fmt.Sprint(n); other != first && other != leader {
+			s.must("scripts/rolling-restart", "-d", s.dir, "--clients-ask-every", "0s", other)
+			break
+		}
+	}
+	l.check(t, s, topic, 4)
+}
