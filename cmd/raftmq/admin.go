@@ -151,7 +151,10 @@ func (n *node) transfer(ctx context.Context, req remoting.TransferRequest) (any,
 			break
 		}
 	}
-	if err != nil && !errors.Is(err, raftnode.ErrNotLeader) {
+	switch {
+	case errors.Is(err, raftnode.ErrNoVoter):
+		return nil, fmt.Errorf("%w: %s is no voter of this group; raftmq cluster peers lists them", errRefused, req.To)
+	case err != nil && !errors.Is(err, raftnode.ErrNotLeader):
 		return nil, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, leaderTimeout)

@@ -84,8 +84,10 @@ Writes pause for the time of an election that is won at once, usually some ten m
 		if err := askAdmin(ctx, addrs, remoting.RequestTransferLeadership, remoting.TransferRequest{To: to}, &a); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(out, "%s leads now, before it was %s\n", a.Leader, a.From)
-		return err
+		if a.From == a.Leader {
+			return wrote(fmt.Fprintf(out, "%s leads already\n", a.Leader))
+		}
+		return wrote(fmt.Fprintf(out, "%s leads now, before it was %s\n", a.Leader, a.From))
 	})
 	cmd.Flags().StringVar(&to, "to", "", "the voter that shall lead, by its `node id`")
 	return cmd

@@ -381,7 +381,7 @@ func writeRemarks(out io.Writer, nodes []nodeAnswer) error {
 	}
 	head := b.Len()
 	if leader == nil {
-		b.WriteString("no leader takes writes\n")
+		b.WriteString("no leader takes writes" + whyNoLeader(nodes, view) + "\n")
 	}
 	for _, n := range nodes {
 		if n.Status == nil {

@@ -91,10 +91,34 @@ func nodeName(n *nodeAnswer) string {
 
 // silentText says what is wrong with a node that does not answer, and what to do.
 func silentText(n nodeAnswer) string {
+	n.Error = strings.TrimPrefix(n.Error, "client: ")
 	if n.NodeID == "" {
 		return fmt.Sprintf("%s: no answer (%s): start the node, or name another address\n", n.Address, n.Error)
 	}
 	return fmt.Sprintf("%s: no answer at %s (%s): start it; if its machine is gone for good: raftmq cluster remove %s\n", n.NodeID, n.Address, n.Error, n.NodeID)
+}
+
+// whyNoLeader says what to do about it.
+func whyNoLeader(nodes []nodeAnswer, view *nodeStatus) string {
+	if view == nil {
+		return ": no node answers"
+	}
+	voters, there := 0, 0
+	for _, p := range view.Peers {
+		if p.Suffrage == "voter" {
+			voters++
+			if statusOf(nodes, p.NodeID) != nil {
+				there++
+			}
+		}
+	}
+	switch {
+	case voters == 0:
+		return ""
+	case there*2 <= voters:
+		return fmt.Sprintf(": %d of %d voters answer, and a majority is needed: start the others; if their disks are gone for good: raftmq cluster recover", there, voters)
+	}
+	return fmt.Sprintf(", though %d of %d voters answer: an election is going on, or they do not reach each other's Raft ports", there, voters)
 }
 
 // differences says where nodes should be alike and are not.

@@ -56,3 +56,23 @@ func TestStatusIsReadable(t *testing.T) {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }
+
+func TestWhyNoLeader(t *testing.T) {
+	peers := []remoting.PeerStatus{{NodeID: "n1", Suffrage: "voter"}, {NodeID: "n2", Suffrage: "voter"}, {NodeID: "n3", Suffrage: "voter"}, {NodeID: "n4", Suffrage: "nonvoter"}}
+	answer := func(id string) nodeAnswer {
+		return nodeAnswer{Address: id, Status: &nodeStatus{remoting.NodeStatus{NodeID: id, Peers: peers}}}
+	}
+	for _, tt := range []struct {
+		nodes []nodeAnswer
+		want  string
+	}{
+		{[]nodeAnswer{{Address: "n1", Error: "refused"}}, ": no node answers"},
+		{[]nodeAnswer{answer("n1"), answer("n4")}, ": 1 of 3 voters answer, and a majority is needed: start the others"},
+		{[]nodeAnswer{answer("n1"), answer("n3")}, ", though 2 of 3 voters answer: an election"},
+		{[]nodeAnswer{{Status: &nodeStatus{}}}, ""},
+	} {
+		if got := whyNoLeader(tt.nodes, firstAnswer(tt.nodes)); !strings.HasPrefix(got, tt.want) || tt.want == "" && got != "" {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+}
