@@ -271,10 +271,13 @@ func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue
 	h := &r.held[k]
 	at := int(u.PhyOffset - h.from)
 	end := at + int(u.Size)
-	if end > len(h.Bytes) || !names(u, h.Bytes[at:], q, n) {
+	if end > len(h.Bytes) {
 		return damagedUnit(q, n, u)
 	}
-	touch(h.Bytes[at:end])
+	touch(h.Bytes[at:end]) // before anything else looks at it
+	if !names(u, h.Bytes[at:end], q, n) {
+		return damagedUnit(q, n, u)
+	}
 	if _, err := record.Check(h.Bytes[at:end], true); err != nil {
 		// Damage, if the journal says so too. Otherwise it was stored like this, on every node: the client judges.
 		if damage := s.log.VerifyRange(u.PhyOffset, u.End()); damage != nil {
