@@ -22,6 +22,9 @@ func TestClusterAdd(t *testing.T) {
 	args[2] = "n2"
 	second := startServer(t, args...)
 	name := "--name-servers=" + at(0)
+	if out, _, err := runTool(t, "", "node", "drain", name); err == nil || !strings.Contains(err.Error(), "n1 is the only member: nobody could take over") {
+		t.Errorf("drain of a node alone: %s%v", out, err)
+	}
 	refused := func(want string, args ...string) {
 		t.Helper()
 		out, _, err := runTool(t, "", append([]string{"cluster", "add", name}, args...)...)
@@ -51,6 +54,17 @@ func TestClusterAdd(t *testing.T) {
 		t.Errorf("add of a voter says %s", out)
 	}
 	mustRun(t, "", "cluster", "wait", name)
+	// A drain is seen in the status, and can be taken back.
+	if out := mustRun(t, "", "node", "drain", "--clients-ask-every", "0s", "--name-servers="+at(4)); !strings.Contains(out, "n2 is drained") {
+		t.Errorf("drain says %s", out)
+	}
+	if out := mustRun(t, "", "cluster", "status", name); !strings.Contains(out, "follower, draining") || !strings.Contains(out, "node drain --cancel --name-servers "+at(4)) {
+		t.Errorf("status of a node that is drained:\n%s", out)
+	}
+	mustRun(t, "", "node", "drain", "--cancel", "--name-servers="+at(4))
+	if out := mustRun(t, "", "cluster", "status", name); strings.Contains(out, "drain") {
+		t.Errorf("status after the drain was taken back:\n%s", out)
+	}
 	// n1 leads: of two voters it stays a majority of what is left.
 	mustRun(t, "", "cluster", "transfer", "--to", "n1", name)
 	mustRun(t, "", "cluster", "remove", "n2", "--force", name)
