@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"raftmq/commitlog/mappedfile"
 	"raftmq/fsm/command"
 )
 
@@ -37,7 +38,7 @@ const (
 
 // openIdentity reads the folder's identity and refuses a configuration that does not fit it; a new folder gets one.
 func openIdentity(cfg *Config) (*identity, error) {
-	if err := os.MkdirAll(cfg.DataDir, 0o755); err != nil {
+	if err := (mappedfile.OS{}).MkdirAll(cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("--data-dir %s: %w", cfg.DataDir, err)
 	}
 	path := filepath.Join(cfg.DataDir, identityFile)

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"raftmq/commitlog/mappedfile"
 )
 
 // Names below the data folder.
@@ -44,7 +46,7 @@ type meta struct {
 
 // openFolder makes and locks the folder, and reads or writes its store.json.
 func openFolder(cfg *Config) (*folder, error) {
-	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+	if err := (mappedfile.OS{}).MkdirAll(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("store: data folder: %w", err)
 	}
 	f := &folder{dir: cfg.Dir}

@@ -70,6 +70,10 @@ func Open(cfg Config) (*Node, error) {
 		_ = n.stable.Close()
 		return nil, err
 	}
+	if err := syncFolders(cfg.Dir); err != nil {
+		_ = n.closeStores()
+		return nil, err
+	}
 	if err := n.dropLogBehindSnapshot(); err != nil {
 		_ = n.closeStores()
 		return nil, err
@@ -80,6 +84,21 @@ func Open(cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("raftnode: read existing state: %w", err)
 	}
 	return n, nil
+}
+
+// syncFolders makes the names of the stores in dir, and of dir itself, durable: a file that is synced is not there after a loss of
+// power if its name was not (F35), and neither store syncs the folder that it was made in.
+func syncFolders(dir string) error {
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		f, err := os.Open(d)
+		if err != nil {
+			return fmt.Errorf("raftnode: %w", err)
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return fmt.Errorf("raftnode: sync folder %s: %w", d, err)
+		}
+	}
+	return nil
 }
 
 // dropLogBehindSnapshot finishes an installed snapshot whose receiver died before Raft removed the older log: the

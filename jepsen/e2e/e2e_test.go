@@ -65,6 +65,13 @@ func withTimeout(t *testing.T, d time.Duration) context.Context {
 // written of a data race.
 func startCluster(t *testing.T, cfg cluster.Config) *cluster.Cluster {
 	t.Helper()
+	return startPrepared(t, cfg, nil)
+}
+
+// startPrepared is startCluster with something done to the cluster before its first node starts; what prepare has cleaned up is
+// cleaned up when all nodes have ended.
+func startPrepared(t *testing.T, cfg cluster.Config, prepare func(c *cluster.Cluster)) *cluster.Cluster {
+	t.Helper()
 	cfg.Dir = filepath.Join(t.TempDir(), "cluster")
 	if cfg.Binary == "" {
 		cfg.Binary = serverBin(t)
@@ -72,9 +79,12 @@ func startCluster(t *testing.T, cfg cluster.Config) *cluster.Cluster {
 	if cfg.Flags == nil {
 		cfg.Flags = jepsen.DefaultFlags()
 	}
-	c, err := cluster.Start(withTimeout(t, time.Minute), cfg)
+	c, err := cluster.New(cfg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if prepare != nil {
+		prepare(c)
 	}
 	t.Cleanup(func() {
 		for _, n := range c.Nodes() {
@@ -89,6 +99,12 @@ func startCluster(t *testing.T, cfg cluster.Config) *cluster.Cluster {
 			checkLog(t, n)
 		}
 	})
+	if err := c.StartAll(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WaitServing(withTimeout(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 

@@ -21,7 +21,12 @@ type storm struct {
 
 func startStorm(t *testing.T) *storm {
 	t.Helper()
-	s := &storm{t: t, c: startCluster(t, cluster.Config{}), topic: topicName(t)}
+	return stormOver(t, startCluster(t, cluster.Config{}))
+}
+
+func stormOver(t *testing.T, c *cluster.Cluster) *storm {
+	t.Helper()
+	s := &storm{t: t, c: c, topic: topicName(t)}
 	if extended() {
 		s.pause = 20 * time.Second
 	}
