@@ -239,7 +239,12 @@ func (h *osHandle) Close() error {
 	if h.data != nil {
 		err = h.data.Unmap()
 	}
-	return errors.Join(err, h.file.Close())
+	// Some file systems (FUSE, NFS) write back at close and report what failed then, or before. That is not news: what counts as durable was
+	// synced, and a sync that failed was reported and has poisoned the file. A descriptor that is not ours is a bug of ours.
+	if cerr := h.file.Close(); errors.Is(cerr, os.ErrClosed) || errors.Is(cerr, unix.EBADF) {
+		err = errors.Join(err, cerr)
+	}
+	return err
 }
 
 func noSpace(err error) error {
