@@ -322,7 +322,7 @@ func sendTo(ctx context.Context, rec *history.Recorder, n *cluster.Node, topic s
 			if err != nil {
 				return
 			}
-			defer c.Close()
+			defer func() { c.Close() }()
 			for i := 0; ctx.Err() == nil; i++ {
 				process := fmt.Sprintf("direct-%d-%d", n.Starts(), g)
 				m := workload.NewMessage(fmt.Sprintf("%s-%d", process, i), 200)
@@ -331,6 +331,12 @@ func sendTo(ctx context.Context, rec *history.Recorder, n *cluster.Node, topic s
 				switch {
 				case err != nil:
 					op.Error = err.Error()
+					time.Sleep(10 * time.Millisecond)
+					// A node without a majority closes connections: the next attempt has a new one.
+					if again, derr := n.Dial(ctx); derr == nil {
+						_ = c.Close()
+						c = again
+					}
 				case resp.Code != 0:
 					op.Error = fmt.Sprint(resp.Code, " ", resp.Remark)
 					time.Sleep(10 * time.Millisecond)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -359,7 +360,7 @@ func f63(ctx context.Context, t *testing.T, c *cluster.Cluster, rec *history.Rec
 func TestF65_SuspicionChangesNothing(t *testing.T) {
 	long(t)
 	t.Parallel() // it mostly waits
-	flap, still := 8*time.Second, 10*time.Second
+	flap, still := 6*time.Second, 10*time.Second
 	if extended() {
 		flap = 10 * time.Minute
 	}
@@ -392,6 +393,26 @@ func TestF65_SuspicionChangesNothing(t *testing.T) {
 					return fmt.Errorf("%d voters, term %d, ready %v; before 3 voters, term %d", voters, st.Term, st.Ready, before.Term)
 				}
 				return nil
+			}
+			if err := step(rec, "5 % CPU", victim.ID, func() error {
+				lift, err := victim.LimitCPU(5)
+				if errors.Is(err, cluster.ErrNoCPULimit) {
+					t.Log(err)
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				for end := time.Now().Add(flap); err == nil && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+					err = same()
+				}
+				held, lerr := lift()
+				if err == nil && lerr == nil && held == 0 {
+					err = errors.New("it was never held back: the test proves nothing")
+				}
+				return errors.Join(err, lerr)
+			}); err != nil {
+				return err
 			}
 			if err := step(rec, "hardly run", victim.ID, func() error {
 				for end := time.Now().Add(flap); time.Now().Before(end); {
