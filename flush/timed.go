@@ -11,7 +11,7 @@ import (
 type TimedConfig struct {
 	Target     Target
 	Interval   time.Duration // flushIntervalCommitLog (500 ms)
-	LeastPages int           // flushCommitLogLeastPages: less than that waits for Thorough (4)
+	LeastPages int           // flushCommitLogLeastPages: less than that waits for Thorough (4; negative: 0)
 	Thorough   time.Duration // flushCommitLogThoroughInterval: anything is flushed so often (10 s)
 	// OnError is called once, by the flush goroutine, with the first error of the target. The node should stop.
 	OnError func(error)
@@ -36,6 +36,7 @@ func NewTimed(cfg TimedConfig) *Timed {
 	if cfg.LeastPages == 0 {
 		cfg.LeastPages = 4
 	}
+	cfg.LeastPages = max(cfg.LeastPages, 0)
 	if cfg.Thorough == 0 {
 		cfg.Thorough = 10 * time.Second
 	}

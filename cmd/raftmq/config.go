@@ -75,6 +75,14 @@ type Config struct {
 	// MaxMappedSegments is how many commit log segments are mapped at a time. Others are mapped again by who reads them, so that
 	// terabytes of log cost neither page tables nor descriptors. Local.
 	MaxMappedSegments int
+	// FlushIntervalCommitLog, FlushCommitLogLeastPages and FlushCommitLogThoroughInterval are ASYNC_FLUSH's: how often the commit log is flushed, how
+	// many pages must wait for it, and how often fewer do. SyncFlushTimeout is how long a SYNC_FLUSH answer waits, and
+	// OSPageCacheBusyTimeout how long an Apply batch may take before messages are refused. RocketMQ's; local.
+	FlushIntervalCommitLog         time.Duration
+	FlushCommitLogLeastPages       int
+	FlushCommitLogThoroughInterval time.Duration
+	SyncFlushTimeout               time.Duration
+	OSPageCacheBusyTimeout         time.Duration
 	// TransientStorePoolEnable, TransientStorePoolSize and CommitIntervalCommitLog, CommitCommitLogLeastPages,
 	// CommitCommitLogThoroughInterval are RocketMQ's: Apply fills one of so many buffers of a segment's size, and a commit thread
 	// carries it to the log. With ASYNC_FLUSH only. Local.
@@ -215,6 +223,11 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	sizeVar(fs, &c.MappedFileSizeConsumeQueue, "mapped-file-size-consume-queue", 6_000_000, "consume queue file `size`")
 	fs.BoolVar(&c.EnableConsumeQueueExt, "enable-consume-queue-ext", false, "consume queue extension files; not in this broker, so only false is allowed")
 	fs.IntVar(&c.MaxMappedSegments, "max-mapped-segments", 128, "commit log segments that are mapped at a time, `number`")
+	fs.DurationVar(&c.FlushIntervalCommitLog, "flush-interval-commit-log", 500*time.Millisecond, "ASYNC_FLUSH: `duration` between two flushes")
+	fs.IntVar(&c.FlushCommitLogLeastPages, "flush-commit-log-least-pages", 4, "`number` of 4 KiB pages that such a flush waits for")
+	fs.DurationVar(&c.FlushCommitLogThoroughInterval, "flush-commit-log-thorough-interval", 10*time.Second, "`duration` after which it flushes less")
+	fs.DurationVar(&c.SyncFlushTimeout, "sync-flush-timeout", 5*time.Second, "SYNC_FLUSH: `duration` after which an answer says FLUSH_DISK_TIMEOUT; the message is stored")
+	fs.DurationVar(&c.OSPageCacheBusyTimeout, "os-page-cache-busy-timeout", time.Second, "refuse messages while the log has been writing one batch for longer than this `duration`")
 	fs.BoolVar(&c.TransientStorePoolEnable, "transient-store-pool-enable", false, "write the commit log through a pool of buffers and a commit thread; with ASYNC_FLUSH")
 	fs.IntVar(&c.TransientStorePoolSize, "transient-store-pool-size", 5, "`number` of those buffers, each as long as a segment")
 	fs.DurationVar(&c.CommitIntervalCommitLog, "commit-interval-commit-log", 200*time.Millisecond, "commit thread's `duration` between two looks")

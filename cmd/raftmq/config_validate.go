@@ -233,17 +233,18 @@ func (c *Config) checkStore() (errs []error) {
 	if c.EnableConsumeQueueExt {
 		errs = append(errs, flagError{"enable-consume-queue-ext", true, "allowed is false: the extension serves SQL92 filters, and this broker filters by tags; a folder that RocketMQ wrote with it is read by \"raftmq store\""})
 	}
+	errs = append(errs, checkDuration("flush-interval-commit-log", c.FlushIntervalCommitLog, time.Millisecond, time.Minute)...)
+	errs = append(errs, checkNumber("flush-commit-log-least-pages", c.FlushCommitLogLeastPages, 0, maxLeastPages)...)
+	errs = append(errs, checkDuration("flush-commit-log-thorough-interval", c.FlushCommitLogThoroughInterval, time.Millisecond, 10*time.Minute)...)
+	errs = append(errs, checkDuration("sync-flush-timeout", c.SyncFlushTimeout, 10*time.Millisecond, time.Minute)...)
+	errs = append(errs, checkDuration("os-page-cache-busy-timeout", c.OSPageCacheBusyTimeout, 10*time.Millisecond, time.Minute)...)
 	if c.TransientStorePoolEnable && c.FlushDiskType == syncFlush {
 		errs = append(errs, flagError{"transient-store-pool-enable", true, "contradicts --flush-disk-type SYNC_FLUSH, as in RocketMQ: allowed is ASYNC_FLUSH"})
 	}
-	if c.TransientStorePoolSize < 1 || c.TransientStorePoolSize > maxPoolSize {
-		errs = append(errs, flagError{"transient-store-pool-size", c.TransientStorePoolSize, fmt.Sprintf("allowed are 1 to %d", maxPoolSize)})
-	}
+	errs = append(errs, checkNumber("transient-store-pool-size", c.TransientStorePoolSize, 1, maxPoolSize)...)
 	errs = append(errs, checkDuration("commit-interval-commit-log", c.CommitIntervalCommitLog, time.Millisecond, time.Minute)...)
 	errs = append(errs, checkDuration("commit-commit-log-thorough-interval", c.CommitCommitLogThoroughInterval, time.Millisecond, time.Minute)...)
-	if c.CommitCommitLogLeastPages < 0 || c.CommitCommitLogLeastPages > maxLeastPages {
-		errs = append(errs, flagError{"commit-commit-log-least-pages", c.CommitCommitLogLeastPages, fmt.Sprintf("allowed are 0 to %d", maxLeastPages)})
-	}
+	errs = append(errs, checkNumber("commit-commit-log-least-pages", c.CommitCommitLogLeastPages, 0, maxLeastPages)...)
 	errs = append(errs, checkNumber("access-message-in-memory-max-ratio", c.AccessMessageInMemoryMaxRatio, 0, 100)...)
 	errs = append(errs, checkSize("max-transfer-bytes-on-message-in-memory", c.MaxTransferBytesOnMessageInMemory, 1, maxTransferBytes)...)
 	errs = append(errs, checkSize("max-transfer-bytes-on-message-in-disk", c.MaxTransferBytesOnMessageInDisk, 1, maxTransferBytes)...)

@@ -123,7 +123,9 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		AllocateStep: sizes.allocateStep, ReserveBytes: sizes.reserve, MinFreeBytes: sizes.minFree, DiskWarningRatio: cfg.DiskSpaceWarningLevelRatio,
 		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MessageIndexEnable: cfg.MessageIndexEnable, MaxHashSlotNum: cfg.MaxHashSlotNum, MaxIndexNum: cfg.MaxIndexNum,
 		TransientStorePoolSize: cfg.poolSize(), CommitInterval: cfg.CommitIntervalCommitLog, CommitThoroughInterval: cfg.CommitCommitLogThoroughInterval,
-		CommitLeastPages: cfg.leastPages(), WarmMappedFile: cfg.WarmMappedFileEnable,
+		FlushInterval: cfg.FlushIntervalCommitLog, FlushLeastPages: orNone(cfg.FlushCommitLogLeastPages), FlushThorough: cfg.FlushCommitLogThoroughInterval,
+		SyncFlushTimeout: cfg.SyncFlushTimeout, PageCacheBusyTimeout: cfg.OSPageCacheBusyTimeout,
+		CommitLeastPages: orNone(cfg.CommitCommitLogLeastPages), WarmMappedFile: cfg.WarmMappedFileEnable,
 		HotBytes: cfg.hotBytes(), TransferInMemory: store.Transfer{Bytes: int(cfg.MaxTransferBytesOnMessageInMemory), Msgs: cfg.MaxTransferCountOnMessageInMemory},
 		TransferOnDisk:    store.Transfer{Bytes: int(cfg.MaxTransferBytesOnMessageInDisk), Msgs: cfg.MaxTransferCountOnMessageInDisk},
 		MaxMappedSegments: cfg.MaxMappedSegments, Snapshot: func() (store.Position, error) { return fsm.NewestPosition(files, staging) },
@@ -241,12 +243,12 @@ func (c *Config) hotBytes() int64 {
 	return store.MemoryBytes() / 100 * int64(c.AccessMessageInMemoryMaxRatio)
 }
 
-// leastPages is CommitCommitLogLeastPages for the store, whose 0 is its default.
-func (c *Config) leastPages() int {
-	if c.CommitCommitLogLeastPages == 0 {
+// orNone is a number of pages for the store, whose 0 is its default.
+func orNone(pages int) int {
+	if pages == 0 {
 		return -1
 	}
-	return c.CommitCommitLogLeastPages
+	return pages
 }
 
 // unsafeLast is where the store must not be ahead of the Raft log, nil when that has all that was ever applied.
@@ -584,6 +586,11 @@ func (c *Config) properties() map[string]string {
 		"diskSpaceWarningLevelRatio": strconv.Itoa(c.DiskSpaceWarningLevelRatio), "diskSpaceCleanForciblyRatio": strconv.Itoa(c.DiskSpaceCleanForciblyRatio),
 		"messageIndexEnable": strconv.FormatBool(c.MessageIndexEnable), "maxHashSlotNum": strconv.Itoa(c.MaxHashSlotNum), "maxIndexNum": strconv.Itoa(c.MaxIndexNum),
 		"transientStorePoolEnable": strconv.FormatBool(c.TransientStorePoolEnable), "transientStorePoolSize": strconv.Itoa(c.TransientStorePoolSize),
+		"flushIntervalCommitLog":            strconv.FormatInt(c.FlushIntervalCommitLog.Milliseconds(), 10),
+		"flushCommitLogLeastPages":          strconv.Itoa(c.FlushCommitLogLeastPages),
+		"flushCommitLogThoroughInterval":    strconv.FormatInt(c.FlushCommitLogThoroughInterval.Milliseconds(), 10),
+		"syncFlushTimeout":                  strconv.FormatInt(c.SyncFlushTimeout.Milliseconds(), 10),
+		"osPageCacheBusyTimeOutMills":       strconv.FormatInt(c.OSPageCacheBusyTimeout.Milliseconds(), 10),
 		"commitIntervalCommitLog":           strconv.FormatInt(c.CommitIntervalCommitLog.Milliseconds(), 10),
 		"commitCommitLogLeastPages":         strconv.Itoa(c.CommitCommitLogLeastPages),
 		"commitCommitLogThoroughInterval":   strconv.FormatInt(c.CommitCommitLogThoroughInterval.Milliseconds(), 10),

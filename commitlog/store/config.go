@@ -34,6 +34,8 @@ type Config struct {
 	MaxMessageSize   int    // (4 MiB)
 	FlushMode        FlushMode
 	FlushInterval    time.Duration // flushIntervalCommitLog (500 ms)
+	FlushLeastPages  int           // flushCommitLogLeastPages (4; negative: 0)
+	FlushThorough    time.Duration // flushCommitLogThoroughInterval (10 s)
 	SyncFlushTimeout time.Duration // (5 s)
 	// MaxMappedSegments bounds how many segments are mapped at a time; others are mapped again by who reads them (128; negative:
 	// all are mapped).

@@ -43,7 +43,7 @@ func (s *Store) startFlush() {
 		return
 	}
 	s.flush.timed = flush.NewTimed(flush.TimedConfig{
-		Target: flushTarget{s}, Interval: s.cfg.FlushInterval, OnError: onError, Logger: s.logger,
+		Target: flushTarget{s}, Interval: s.cfg.FlushInterval, LeastPages: s.cfg.FlushLeastPages, Thorough: s.cfg.FlushThorough, OnError: onError, Logger: s.logger,
 	})
 }
 
