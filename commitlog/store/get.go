@@ -52,6 +52,8 @@ type GetRequest struct {
 	MinFloor int64
 	// Match decides by tags code; nil matches all.
 	Match func(tagsCode int64) bool
+	// MatchProperties decides by the properties text, a view, after Match; nil matches all.
+	MatchProperties func(properties []byte) bool
 }
 
 // GetResult holds counted views. Reuse it; Release before reuse.
@@ -212,7 +214,10 @@ func (s *Store) scan(q *consumequeue.Queue, req *GetRequest, res *GetResult) (er
 		if u.PhyOffset < removed || req.Match != nil && !req.Match(u.TagsCode) {
 			continue
 		}
-		if err := res.add(s, q, n, u); err != nil {
+		if err := res.add(s, q, n, u, req.MatchProperties); err != nil {
+			if err == errNotWanted {
+				continue
+			}
 			if errors.Is(err, mappedfile.ErrOutOfRange) && u.PhyOffset < s.log.MinOffset() {
 				if u.PhyOffset < s.queues.Begin() && n >= q.Min() { // in this order: Min is raised first
 					return damagedUnit(q, n, u)
@@ -252,8 +257,11 @@ func (s *Store) limit(req *GetRequest, onDisk bool) Transfer {
 	}
 }
 
-// add appends the record of unit n.
-func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue.Unit) error {
+// errNotWanted: MatchProperties let a record not through.
+var errNotWanted = errors.New("store: not wanted")
+
+// add appends the record of unit n, if match wants it.
+func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue.Unit, match func(properties []byte) bool) error {
 	if !u.IsRecord() || u.End() > s.log.MaxOffset() {
 		return damagedUnit(q, n, u)
 	}
@@ -285,6 +293,8 @@ func (r *GetResult) add(s *Store, q *consumequeue.Queue, n int64, u consumequeue
 		}
 	} else if string(record.View(h.Bytes[at:end]).Topic()) != q.Topic() {
 		return damagedUnit(q, n, u) // of another queue, as a misdirected write would have it
+	} else if match != nil && !match(record.View(h.Bytes[at:end]).Properties()) {
+		return errNotWanted
 	}
 	if at == r.bufferEnd {
 		r.Buffers[len(r.Buffers)-1] = h.Bytes[r.bufferAt:end:end]

@@ -50,6 +50,10 @@ type Subscription struct {
 	Version        int64 // subVersion: ms from Java, ns from Go
 	// Match decides by a message's tags code; nil matches all.
 	Match func(tagsCode int64) bool
+	// MatchProperties decides by a message's properties text, for an SQL92 expression; nil matches all. Unreadable: the
+	// expression is none.
+	MatchProperties func(properties []byte) bool
+	Unreadable      bool
 }
 
 // Consumer is what a heartbeat says of one consumer group.

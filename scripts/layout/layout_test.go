@@ -21,7 +21,8 @@ var mayImport = map[string][]string{
 	"cmd/chaos":              {"jepsen", "jepsen/..."},
 	"transport":              {"transport/remoting"},
 	"transport/remoting":     {},
-	"transport/broker":       {"transport", "transport/broker/stats", "transport/remoting", "commitlog/record", "commitlog/store", "flush", "fsm/command", "fsm/metadata", "fsm/raftnode", "membership/group"},
+	"transport/broker":       {"transport", "transport/broker/sql92", "transport/broker/stats", "transport/remoting", "commitlog/record", "commitlog/store", "flush", "fsm/command", "fsm/metadata", "fsm/raftnode", "membership/group"},
+	"transport/broker/sql92": {"commitlog/record"},
 	"transport/broker/stats": {},
 	"transport/namesrv":      {"transport", "transport/remoting", "membership/route", "fsm/command", "fsm/metadata"}, // KV changes are commands, refused by the tables
 	"transport/client":       {"transport/remoting"},

@@ -193,7 +193,7 @@ func (b *Broker) brokerConfig(r transport.Responder, _ *remoting.Command) {
 		"flushDiskType": flush, "maxMessageSize": strconv.Itoa(b.cfg.MaxMessageSize), "regionId": b.cfg.Region,
 		"mappedFileSizeCommitLog": strconv.FormatInt(s.SegmentSize, 10), "autoCreateTopicEnable": strconv.FormatBool(s.AutoCreateTopic),
 		"autoCreateSubscriptionGroup": strconv.FormatBool(s.AutoCreateGroup), "defaultTopicQueueNums": strconv.Itoa(s.DefaultTopicQueues),
-		"enablePropertyFilter": "false", "longPollingEnable": "true", "slaveReadEnable": strconv.FormatBool(b.cfg.SlaveReadEnable),
+		"enablePropertyFilter": "true", "longPollingEnable": "true", "slaveReadEnable": strconv.FormatBool(b.cfg.SlaveReadEnable),
 	})
 	maps.Copy(lines, b.cfg.Tables.KVNamespace(metadata.SettingsNamespace))
 	var body strings.Builder

@@ -118,7 +118,8 @@ type difference struct {
 
 const (
 	whyException = "a Java exception text is not worth imitating; the code is the same"
-	whyFilter    = "there is no property filter: SQL92 and unknown types are refused, as by a 4.9.4 broker with enablePropertyFilter=false"
+	whyFilter    = "unknown types are refused"
+	whyFilterOn  = "property filters are always on (enablePropertyFilter)"
 	whyGate      = "the leader gate comes first, and its remark names the leader"
 )
 
@@ -133,16 +134,16 @@ var differences = map[string]difference{
 	"broker/send delay not a number":                           {1, "DELAY", whyException + "; ext is there"},
 	"broker/end transaction, type 0":                           {0, "", "4.9.4 does not answer; here every request has an answer (F93)"},
 	"broker/end transaction, type 5":                           {1, "commitOrRollback is 5", whyException},
-	"broker/pull bad SQL92":                                    {1, "filter message by SQL92", whyFilter},
-	"broker/pull SQL92":                                        {1, "filter message by SQL92", whyFilter},
+	"broker/pull bad SQL92":                                    {23, "parse the consumer's subscription failed", "4.9.4 gives every message; a consumer that carries a wrong expression is told so here"},
+	"broker/pull SQL92, filter off":                            {20, "NO_MATCHED_MESSAGE", whyFilterOn},
+	"broker/check client config SQL92, filter off":             {0, "", whyFilterOn},
 	"broker/pull unknown expression type":                      {1, "filter message by XYZ", whyFilter},
 	"broker/heartbeat no body":                                 {1, "heartbeat", whyException},
 	"broker/heartbeat bad JSON":                                {1, "heartbeat", whyException},
 	"broker/pull by heartbeat subscription":                    {0, "FOUND", "hash codes are computed from the tags; the heartbeat's codeSet, empty here, is not used"},
 	"broker/query offset, missing field":                       {1, "queueId", whyException},
 	"broker/view by offset, inside a record":                   {1, "can not find message by the offset, 5", whyException + ": an offset inside a record is no message"},
-	"broker/check client config SQL92":                         {1, "filter message by SQL92", whyFilter},
-	"broker/check client config bad SQL92":                     {1, "filter message by SQL92", whyFilter},
+	"broker/check client config bad SQL92":                     {23, "illegal expression", whyException},
 	"broker/consumer status, unknown group":                    {1, "No Any Consumer online in the consumer group: [nobody_cg]", whyException},
 	"broker/update config":                                     {1, "no setting can be changed", "the kit's broker has no settings; see TestUpdateConfig and cmd/raftmq's TestRunningSettings"},
 	"broker/update config, unknown key":                        {1, "no setting can be changed", "4.9.4 passes over what it does not know; here it is refused"},

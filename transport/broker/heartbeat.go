@@ -12,9 +12,14 @@ import (
 
 // subscription compiles what a heartbeat says. The tag set counts when it is there, else the
 // expression; the hash codes are computed here, as Go clients hash UTF-8 bytes.
-func subscription(s *remoting.SubscriptionData) *group.Subscription {
+func (b *Broker) subscription(s *remoting.SubscriptionData) *group.Subscription {
 	out := &group.Subscription{Topic: s.Topic, SubString: s.SubString, ExpressionType: s.ExpressionType,
 		Tags: s.TagsSet, ClassFilter: s.ClassFilterMode, Version: s.SubVersion}
+	if isSQL(s.ExpressionType) {
+		f, err := b.filters.sql([]byte(s.SubString))
+		out.MatchProperties, out.Unreadable = f, err != nil
+		return out
+	}
 	if s.ClassFilterMode || !isTag(s.ExpressionType) || s.SubString == "" || s.SubString == "*" {
 		return out
 	}
@@ -52,7 +57,7 @@ func (b *Broker) heartbeat(r transport.Responder, cmd *remoting.Command) {
 		b.prepareConsumerGroup(c)
 		consumer := group.Consumer{Group: c.GroupName, Type: c.ConsumeType, Model: c.MessageModel, FromWhere: c.ConsumeFromWhere}
 		for j := range c.SubscriptionDataSet {
-			consumer.Subscriptions = append(consumer.Subscriptions, subscription(&c.SubscriptionDataSet[j]))
+			consumer.Subscriptions = append(consumer.Subscriptions, b.subscription(&c.SubscriptionDataSet[j]))
 		}
 		h.Consumers = append(h.Consumers, consumer)
 	}
@@ -107,8 +112,14 @@ func (b *Broker) checkClientConfig(r transport.Responder, cmd *remoting.Command)
 		badRequest(r, err)
 		return
 	}
-	if !isTag(in.SubscriptionData.ExpressionType) {
-		answerRefusal(r, noFilter(in.SubscriptionData.ExpressionType))
+	switch expression := &in.SubscriptionData; {
+	case isSQL(expression.ExpressionType):
+		if _, err := b.filters.sql([]byte(expression.SubString)); err != nil {
+			answerRefusal(r, refuse(remoting.ResponseSubscriptionParseFailed, "%v", err))
+			return
+		}
+	case !isTag(expression.ExpressionType):
+		answerRefusal(r, noFilter(expression.ExpressionType))
 		return
 	}
 	success(r)

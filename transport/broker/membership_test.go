@@ -214,6 +214,6 @@ func TestCheckClientConfig(t *testing.T) {
 		return b
 	}
 	want(t, c.call(remoting.RequestCheckClientConfig, body("TAG")), 0)
-	want(t, c.call(remoting.RequestCheckClientConfig, body("SQL92")), 1, "The broker does not support consumer to filter message by SQL92")
+	want(t, c.call(remoting.RequestCheckClientConfig, body("XYZ")), 1, "The broker does not support consumer to filter message by XYZ")
 	want(t, c.call(remoting.RequestCheckClientConfig, nil), 1)
 }

@@ -21,6 +21,7 @@ type pull struct {
 	h remoting.PullHeader
 
 	match func(tagsCode int64) bool
+	wants func(properties []byte) bool // of an SQL92 expression
 	// home and slow are the group's brokerId and whichBrokerWhenConsumeSlowly.
 	home, slow int64
 
@@ -52,7 +53,7 @@ func newPull(b *Broker) *pull {
 
 // free gives p back; nobody may hold it any more.
 func (p *pull) free() {
-	p.r, p.h, p.match = transport.Responder{}, remoting.PullHeader{}, nil
+	p.r, p.h, p.match, p.wants = transport.Responder{}, remoting.PullHeader{}, nil, nil
 	p.req = store.GetRequest{}
 	p.resp = remoting.Command{}
 	p.queue = nil
@@ -125,14 +126,19 @@ func (p *pull) check() *refusal {
 
 // checkCarried takes the expression that the request carries.
 func (p *pull) checkCarried() *refusal {
-	if !isTag(p.h.ExpressionType) {
+	var err error
+	p.match, p.wants = nil, nil
+	switch {
+	case isSQL(p.h.ExpressionType):
+		p.wants, err = p.b.filters.sql(p.h.Subscription)
+	case isTag(p.h.ExpressionType):
+		p.match, err = p.b.filters.tag(p.h.Subscription)
+	default:
 		return noFilter(p.h.ExpressionType)
 	}
-	match, err := p.b.filters.tag(p.h.Subscription)
 	if err != nil {
 		return refuse(remoting.ResponseSubscriptionParseFailed, "parse the consumer's subscription failed")
 	}
-	p.match = match
 	return nil
 }
 
@@ -148,10 +154,12 @@ func (p *pull) checkHeartbeat(broadcastEnabled bool) *refusal {
 		return refuse(remoting.ResponseSubscriptionNotExist, "the consumer's subscription not exist%s", faqHint)
 	case sub.Version < p.h.SubVersion:
 		return refuse(remoting.ResponseSubscriptionNotLatest, "the consumer's subscription not latest")
-	case !isTag(sub.ExpressionType):
+	case sub.Unreadable:
+		return refuse(remoting.ResponseFilterDataNotExist, "The broker's consumer filter data is not exist!Your expression may be wrong!")
+	case !isTag(sub.ExpressionType) && !isSQL(sub.ExpressionType):
 		return noFilter(sub.ExpressionType)
 	}
-	p.match = sub.Match
+	p.match, p.wants = sub.Match, sub.MatchProperties
 	return nil
 }
 
@@ -177,7 +185,7 @@ func (p *pull) refuse(f *refusal) {
 func (p *pull) get() {
 	p.req = store.GetRequest{
 		Topic: p.h.Topic, QueueID: p.h.QueueID, Offset: p.h.QueueOffset, MaxMsgs: int(min(max(p.h.MaxMsgNums, 1), maxPullMessages)),
-		MinFloor: p.b.cfg.Tables.QueueFloor(p.h.Topic, p.h.QueueID), Match: p.match,
+		MinFloor: p.b.cfg.Tables.QueueFloor(p.h.Topic, p.h.QueueID), Match: p.match, MatchProperties: p.wants,
 	}
 	began := time.Now()
 	p.b.cfg.Store.Get(&p.req, &p.res)
@@ -194,6 +202,11 @@ func (p *pull) run(mayPark bool) {
 	}
 	p.get()
 	code, next := verdict(&p.res, p.h.QueueOffset, p.b.authoritative())
+	if mayPark && p.wants != nil && p.res.Status == store.NoMatchedMessage && next >= p.res.MaxOffset {
+		// Every message wakes a pull with an SQL92 expression. One that is not wanted is passed over here, not by the client.
+		p.h.QueueOffset, p.req.Offset = next, next
+		code = remoting.ResponsePullNotFound
+	}
 	if mayPark && (code == remoting.ResponsePullNotFound || code == codeBehind) {
 		p.res.Release()
 		if code == codeBehind {

@@ -144,7 +144,7 @@ func TestPullChecks(t *testing.T) {
 		t.Errorf("queue: %d %q", r.Code, r.Remark)
 	}
 	check("bad expression", c.pull("g", "T", 0, 0, flagCarried, 0, "subscription", "||"), 23, "parse the consumer's subscription failed")
-	check("SQL92", c.pull("g", "T", 0, 0, flagCarried, 0, "expressionType", "SQL92"), 1, "The broker does not support consumer to filter message by SQL92")
+	check("SQL92 that is none", c.pull("g", "T", 0, 0, flagCarried, 0, "expressionType", "SQL92"), 23, "parse the consumer's subscription failed")
 	check("offline", c.pull("g", "T", 0, 0, 0, 0), 24, "the consumer's group info not exist"+faq)
 	beat("g", "CLUSTERING", "x", "TAG")
 	check("online", c.pull("g", "T", 0, 0, 0, 0), 19, "NO_MESSAGE_IN_QUEUE")
@@ -153,8 +153,8 @@ func TestPullChecks(t *testing.T) {
 	beat("nobroad", "BROADCASTING", "*", "TAG")
 	check("broadcast", c.pull("nobroad", "T", 0, 0, 0, 0), 16, "the consumer group[nobroad] can not consume by broadcast way")
 	must(n.tables.PutGroup(command.GroupPut{Group: command.DefaultGroup("sql")}))
-	beat("sql", "CLUSTERING", "a > 1", "SQL92")
-	check("SQL92 by heartbeat", c.pull("sql", "T", 0, 0, 0, 0), 1, "The broker does not support consumer to filter message by SQL92")
+	beat("sql", "CLUSTERING", "a >", "SQL92")
+	check("SQL92 that is none, by heartbeat", c.pull("sql", "T", 0, 0, 0, 0), 27, "The broker's consumer filter data is not exist!Your expression may be wrong!")
 	if r := c.call(remoting.RequestPullMessage, nil, "consumerGroup", "g", "topic", "T"); r.Code != 1 || r.Remark == "" {
 		t.Errorf("missing fields: %d %q", r.Code, r.Remark)
 	}
