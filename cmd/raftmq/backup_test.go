@@ -273,4 +273,19 @@ func TestBackupWhileMessagesExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole(t, dir, a, 1<<20)
+
+	// It can be restored like any other: the log begins where it did there.
+	data := filepath.Join(t.TempDir(), "data")
+	mustRun(t, "", "cluster", "restore", dir, "--data-dir", data, "--node-id", "n1", "--raft-advertise", "127.0.0.1:1", "--cluster-name", "C", "--broker-name", "B",
+		"--mapped-file-size-commit-log", "1MiB", "--max-hash-slot-num", "1000", "--max-index-num", "2000")
+	mustRun(t, "", "store", "verify", filepath.Join(data, "store"))
+	s, err := store.Open(store.Config{Dir: filepath.Join(data, "store"), SegmentSize: 1 << 20, OnFatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	low, end := s.LogRange()
+	if _, want := a.store.LogRange(); low != 1<<20 || end != want || s.MaxOffset("T", 0) != 120 || s.MinOffset("T", 0) == 0 {
+		t.Errorf("log [%d, %d), want [%d, %d); queue [%d, %d)", low, end, 1<<20, want, s.MinOffset("T", 0), s.MaxOffset("T", 0))
+	}
 }
