@@ -76,7 +76,9 @@ func newClusterTransferCommand() *cobra.Command {
 		Use:   "transfer",
 		Short: "Hand leadership to another node",
 		Long: `Hands leadership to the named node, or to the voter that is most caught up, and prints the new leader.
-Writes pause for the time of an election that is won at once, usually some ten milliseconds.`,
+Writes pause for the time of an election that is won at once, usually some ten milliseconds. RocketMQ's clients, which ask
+for routes every 30 s, are refused by the old leader until then, unless the servers run with --forward-writes. "raftmq
+node drain" on the leader hands over without that.`,
 		Example: "  raftmq cluster transfer --to n2",
 		Args:    cobra.NoArgs,
 	}, 30*time.Second, func(ctx context.Context, addrs []string, out io.Writer, _ []string) error {

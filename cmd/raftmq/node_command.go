@@ -22,8 +22,8 @@ func newNodeCommand() *cobra.Command {
 		Use:   "leave",
 		Short: "Make a node leave its cluster for good and end",
 		Long: `Asks the node at the first address to leave: it hands leadership over, is taken out of the configuration, says
-good-bye and ends with status 0. To stop a node that shall come back use "raftmq node drain" and SIGTERM: it
-stays a member then.`,
+good-bye and ends with status 0. Drain it first (raftmq node drain) if it leads and clients shall not notice. To stop
+a node that shall come back use "raftmq node drain" and SIGTERM: it stays a member then.`,
 		Example: "  raftmq node leave --name-servers 10.0.0.3:9876",
 		Args:    cobra.NoArgs,
 	}, time.Minute, func(ctx context.Context, addrs []string, out io.Writer, _ []string) error {
