@@ -194,8 +194,10 @@ func TestStartBesideASlowPeer(t *testing.T) {
 	}
 	t.Logf("caught up beside a slow leader after %v", time.Since(began).Round(10*time.Millisecond))
 	s.leads([]int{1, 2, 3})
+	for range 30 { // writes that the slow leader takes
+		s.send()
+	}
 	lift()
-	s.send()
 
 	// Everything stops; a node that is slow and another one are the quorum.
 	for _, two := range [][]int{{1, 2}, {2, 3}} {
