@@ -149,6 +149,9 @@ type Config struct {
 	// ForwardWrites makes a follower that knows its leader pass writes on to it, where it would refuse them. Clients that ask for routes
 	// every 30 s only then notice no change of leader, as long as the node that they send to is there; each write costs a node more.
 	ForwardWrites bool
+	// LeaderAddress is published as broker id 0 instead of the leader's own address: an address that the operator points at whoever leads, with
+	// the HTTP check /health/leader behind a proxy or a Kubernetes Service. The same on all nodes.
+	LeaderAddress string
 	// AutoCreateTopic creates unknown topics at the first send, as through TBW102. Fixed at bootstrap.
 	AutoCreateTopic bool
 	// AutoCreateGroup creates unknown consumer groups at their first heartbeat. Fixed at bootstrap.
@@ -261,6 +264,7 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 
 	sizeVar(fs, &c.MaxMessageSize, "max-message-size", 4*mib, "largest message body or batch, `size`")
 	fs.DurationVar(&c.HoldWrites, "hold-writes", time.Second, "wait for a leader before a write is refused, `duration`")
+	fs.StringVar(&c.LeaderAddress, "leader-address", "", "publish `host:port` as the leader's address: one that a proxy with the check /health/leader points at whoever leads")
 	fs.BoolVar(&c.ForwardWrites, "forward-writes", false, "pass clients' writes on to the leader instead of refusing them on a follower")
 	fs.BoolVar(&c.AutoCreateTopic, "auto-create-topic", true, "create unknown topics at the first send; fixed at bootstrap")
 	fs.BoolVar(&c.AutoCreateGroup, "auto-create-group", true, "create unknown consumer groups at the first heartbeat; fixed at bootstrap")

@@ -324,6 +324,11 @@ func checkDuration(flag string, d, least, most time.Duration) []error {
 
 func (c *Config) checkBroker() (errs []error) {
 	errs = append(errs, checkDuration("hold-writes", c.HoldWrites, 0, maxHoldWrites)...)
+	if c.LeaderAddress != "" {
+		if host, err := checkAddress(c.LeaderAddress); err != nil || host == "" || strings.ContainsAny(host, ", \"{}") {
+			errs = append(errs, flagError{"leader-address", c.LeaderAddress, "allowed is host:port, as clients reach it"})
+		}
+	}
 	if c.DefaultTopicQueues < 1 || c.DefaultTopicQueues > maxTopicQueues {
 		errs = append(errs, flagError{"default-topic-queues", c.DefaultTopicQueues, fmt.Sprintf("allowed are 1 to %d", maxTopicQueues)})
 	}

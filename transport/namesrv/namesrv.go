@@ -101,6 +101,8 @@ type Config struct {
 	// consumer asks for that route before its first heartbeat and then not again for half a minute, so it is
 	// answered ahead. nil: no group is made by heartbeats.
 	RetryQueues func(group string) (queues int, ok bool)
+	// LeaderAddress is published as broker id 0 instead of the leader's own client address: the operator's address for whoever leads. "": none.
+	LeaderAddress string
 	// Properties are the settings that 319 shows. nil: none.
 	Properties func() map[string]string
 	Logger     hclog.Logger

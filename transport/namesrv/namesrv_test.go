@@ -263,6 +263,25 @@ func TestChangesThatAreRefusedOrFail(t *testing.T) {
 	}
 }
 
+// The operator's address for whoever leads is broker 0, everywhere; replicas keep theirs.
+func TestLeaderAddress(t *testing.T) {
+	n := newNode(t)
+	n.cfg.LeaderAddress = "lb.example:9876"
+	var r remoting.TopicRouteData
+	if err := r.Decode(n.ask(t, 105, "topic", "TBW102").Body); err != nil || len(r.BrokerDatas) != 1 || len(r.BrokerDatas[0].BrokerAddrs) != 2 ||
+		r.BrokerDatas[0].BrokerAddrs[0] != "lb.example:9876" || r.BrokerDatas[0].BrokerAddrs[1] != "127.0.0.1:12031" {
+		t.Errorf("route %+v, %v", r, err)
+	}
+	var c remoting.ClusterInfo
+	if err := c.Decode(n.ask(t, 106).Body); err != nil || c.BrokerAddrTable["peer-a"].BrokerAddrs[0] != "lb.example:9876" {
+		t.Errorf("cluster %+v, %v", c, err)
+	}
+	var l remoting.TopicList
+	if err := l.Decode(n.ask(t, 304).Body); err != nil || l.BrokerAddr != "lb.example:9876" {
+		t.Errorf("system topics %+v, %v", l, err)
+	}
+}
+
 func TestUnitTopics(t *testing.T) {
 	n := newNode(t)
 	for i, name := range []string{"none", "unit", "sub", "both"} {

@@ -2,6 +2,7 @@ package namesrv
 
 import (
 	"errors"
+	"maps"
 	"strings"
 
 	"raftmq/fsm/metadata"
@@ -37,7 +38,7 @@ func (p *Processor) topicRoute(cmd *remoting.Command) *remoting.Command {
 		OrderTopicConf: rt.OrderTopicConf,
 	}
 	for i, b := range rt.Brokers {
-		body.BrokerDatas[i] = brokerData(b)
+		body.BrokerDatas[i] = p.brokerData(b)
 	}
 	for i, q := range rt.Queues {
 		body.QueueDatas[i] = remoting.QueueData{BrokerName: q.BrokerName, Perm: int32(q.Perm), ReadQueueNums: int32(q.Read),
@@ -62,14 +63,20 @@ func (p *Processor) ahead(cmd *remoting.Command) *remoting.Command {
 	}
 	body := remoting.TopicRouteData{}
 	for _, b := range brokers {
-		body.BrokerDatas = append(body.BrokerDatas, brokerData(b))
+		body.BrokerDatas = append(body.BrokerDatas, p.brokerData(b))
 		body.QueueDatas = append(body.QueueDatas, remoting.QueueData{BrokerName: b.Name, Perm: metadata.PermRead | metadata.PermWrite,
 			ReadQueueNums: int32(queues), WriteQueueNums: int32(queues)})
 	}
 	return &remoting.Command{Body: body.Encode()}
 }
 
-func brokerData(b route.Broker) remoting.BrokerData {
+// brokerData is a group as clients see it. With an address of the operator's for whoever leads, that is broker 0; the
+// leader's own would tell clients nothing more.
+func (p *Processor) brokerData(b route.Broker) remoting.BrokerData {
+	if p.cfg.LeaderAddress != "" {
+		b.Addrs = maps.Clone(b.Addrs)
+		b.Addrs[0] = p.cfg.LeaderAddress
+	}
 	return remoting.BrokerData{BrokerAddrs: b.Addrs, BrokerName: b.Name, Cluster: b.Cluster}
 }
 
@@ -81,7 +88,7 @@ func (p *Processor) clusterInfo(*remoting.Command) *remoting.Command {
 	}
 	body := remoting.ClusterInfo{BrokerAddrTable: map[string]remoting.BrokerData{}, ClusterAddrTable: map[string][]string{}}
 	for _, b := range brokers {
-		body.BrokerAddrTable[b.Name] = brokerData(b)
+		body.BrokerAddrTable[b.Name] = p.brokerData(b)
 		body.ClusterAddrTable[b.Cluster] = append(body.ClusterAddrTable[b.Cluster], b.Name)
 	}
 	return &remoting.Command{Body: body.Encode()}
@@ -132,7 +139,7 @@ func (p *Processor) systemTopics(*remoting.Command) *remoting.Command {
 	for _, b := range brokers {
 		body.TopicList = append(body.TopicList, b.Name)
 		if body.BrokerAddr == "" {
-			body.BrokerAddr = b.Addrs[0]
+			body.BrokerAddr = p.brokerData(b).BrokerAddrs[0]
 		}
 	}
 	return &remoting.Command{Body: body.Encode()}
