@@ -61,6 +61,7 @@ func (n *node) status() remoting.NodeStatus {
 		s.Drain = &d
 	}
 	s.Peers = n.peers(state)
+	n.storeHealth(&s)
 	s.Problem = n.problem(state, s.Peers)
 	return s
 }

@@ -42,7 +42,8 @@ leader takes writes.
 
 BEHIND is how much less than the leader a node has, in Raft entries and in bytes of commit log. CONTACT is how long ago
 it last heard the leader. MODE is durable when SEND_OK means that a majority has fsynced the message. LOG is the range
-of physical offsets that it holds.`,
+of physical offsets that it holds, SCRUB how far the present check of all of it is, REPAIR what was found damaged,
+CATCH-UP how much a node has of a log that it is still getting.`,
 		Example: `  raftmq cluster status --name-servers 10.0.0.1:9876
   raftmq cluster status --json | jq '.[].status.appliedIndex'`,
 		Args: cobra.NoArgs,
@@ -400,6 +401,7 @@ func writeRemarks(out io.Writer, nodes []nodeAnswer) error {
 		if s.Problem != "" {
 			fmt.Fprintf(&b, "%s: %s\n", s.NodeID, s.Problem)
 		}
+		b.WriteString(damageText(s))
 		if s.Drain != nil {
 			fmt.Fprintf(&b, "%s: is being drained: %s; stop it, or end that: raftmq node drain --cancel --name-servers %s\n", s.NodeID, describeDrain(*s.Drain), n.Address)
 		}

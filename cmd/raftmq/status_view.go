@@ -37,6 +37,9 @@ var storeColumns = []column{
 	{"NOT FLUSHED", func(n *nodeAnswer) string { return formatBytes(n.Status.LogMax - n.Status.FlushedTo) }},
 	{"QUEUES", func(n *nodeAnswer) string { return strconv.Itoa(n.Status.Queues) }},
 	{"DISK", func(n *nodeAnswer) string { return diskText(n.Status) }},
+	{"SCRUB", func(n *nodeAnswer) string { return scrubText(n.Status) }},
+	{"REPAIR", func(n *nodeAnswer) string { return repairText(n.Status) }},
+	{"CATCH-UP", catchUpText},
 }
 
 // writeStatus prints "cluster status".

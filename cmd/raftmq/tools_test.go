@@ -219,7 +219,7 @@ func TestClusterCommands(t *testing.T) {
 	out := mustRun(t, "", "cluster", "status", one)
 	lines := strings.Split(out, "\n")
 	for i, want := range map[int]string{0: "NODE ROLE TERM APPLIED BEHIND CONTACT MODE VERSION UP CLIENT", 2: "n2 leader 3 7 0 - durable 1 1m1s " + c.nodes[1].addr,
-		5: "NODE LOG SIZE NOT FLUSHED QUEUES DISK", 7: "n2 0-100 100 B 10 B 4 -", 11: "durability: none at all", 12: "nothing is known to be wrong"} {
+		5: "NODE LOG SIZE NOT FLUSHED QUEUES DISK SCRUB REPAIR CATCH-UP", 7: "n2 0-100 100 B 10 B 4 - - - -", 11: "durability: none at all", 12: "nothing is known to be wrong"} {
 		if len(lines) != 14 || strings.Join(strings.Fields(lines[i]), " ") != want {
 			t.Fatalf("status, line %d, want %q:\n%s", i, want, out)
 		}

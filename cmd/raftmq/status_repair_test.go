@@ -1,0 +1,51 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"raftmq/transport/remoting"
+)
+
+func TestStoreHealthTexts(t *testing.T) {
+	s := func(change func(*nodeStatus)) *nodeStatus {
+		out := &nodeStatus{remoting.NodeStatus{NodeID: "n1", LogMin: 100, LogMax: 1100, CaughtUp: true, Scrub: &remoting.ScrubStatus{At: 350, End: 1100, Rate: 1, Passes: 3},
+			Repair: &remoting.RepairStatus{}}}
+		if change != nil {
+			change(out)
+		}
+		return out
+	}
+	damaged := s(func(s *nodeStatus) {
+		s.Repair.Damaged = []remoting.DamagedRange{{From: 200, To: 300, File: "commitlog/0"}, {From: 400, To: 500}}
+	})
+	tried := s(func(s *nodeStatus) {
+		s.Repair.Damaged = []remoting.DamagedRange{{From: 200, To: 300, File: "commitlog/0", Tried: "n2: refused"}}
+	})
+	filling := s(func(s *nodeStatus) { s.CaughtUp = false })
+	for _, tt := range []struct{ got, want string }{
+		{scrubText(s(nil)), "25%, 3 done"},
+		{scrubText(s(func(s *nodeStatus) { s.Scrub.At = 50 })), "0%, 3 done"},
+		{scrubText(s(func(s *nodeStatus) { s.Scrub.Rate = 0 })), "off"},
+		{scrubText(s(func(s *nodeStatus) { s.Scrub.End = 100 })), "100%"},
+		{scrubText(s(func(s *nodeStatus) { s.Scrub = nil })), "-"},
+		{repairText(s(nil)), "ok"},
+		{repairText(s(func(s *nodeStatus) { s.Repair = nil })), "-"},
+		{repairText(s(func(s *nodeStatus) { s.Repair.Repaired, s.Repair.Units = 2, 3 })), "5 repaired"},
+		{repairText(damaged), "2 DAMAGED"},
+		{catchUpText(&nodeAnswer{Status: s(nil), Behind: &behindLeader{5, 3000}}), "-"},
+		{catchUpText(&nodeAnswer{Status: filling, Behind: &behindLeader{5, 3000}}), "25%"},
+		{catchUpText(&nodeAnswer{Status: filling}), "-"},
+		{damageText(s(nil)), ""},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%q, want %q", tt.got, tt.want)
+		}
+	}
+	if text := damageText(damaged); !strings.Contains(text, "n1: log bytes 200 to 300 are damaged (commitlog/0), and 1 more: they are fetched") {
+		t.Errorf("%q", text)
+	}
+	if text := damageText(tried); !strings.Contains(text, "no other node could help (n2: refused): start the other nodes") {
+		t.Errorf("%q", text)
+	}
+}
