@@ -21,6 +21,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -100,6 +101,10 @@ func (d *Disk) mount() error {
 	}
 	d.state.files = map[uint64]*file{}
 	timeout := time.Minute // nobody else changes anything
+	// A process that inherits the connection keeps it alive when this program dies, and then waits for ever for an answer.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	defer closeOnExec()
 	server, err := fs.Mount(d.Dir, &node{disk: d}, &fs.Options{
 		EntryTimeout: &timeout, AttrTimeout: &timeout,
 		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "raftmq-faultfs", Name: "faultfs", MaxWrite: 1 << 20,
@@ -110,6 +115,21 @@ func (d *Disk) mount() error {
 	}
 	d.server = server
 	return nil
+}
+
+// closeOnExec keeps child processes from inheriting connections to FUSE; go-fuse opens them without that flag.
+func closeOnExec() {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == "/dev/fuse" {
+			if fd, err := strconv.Atoi(e.Name()); err == nil {
+				syscall.CloseOnExec(fd)
+			}
+		}
+	}
 }
 
 // discard takes the server's lines about requests that a dying process no longer waits for.

@@ -380,3 +380,13 @@ func TestHooks(t *testing.T) {
 		t.Errorf("after a failed and a good sync the disk holds %q", got)
 	}
 }
+
+// No child process inherits the connection: it would outlive this program, and who uses the mount would hang.
+func TestChildrenInheritNothing(t *testing.T) {
+	newDisk(t)
+	out, err := exec.Command("ls", "-l", "/proc/self/fd").CombinedOutput()
+	must(t, err)
+	if bytes.Contains(out, []byte("/dev/fuse")) {
+		t.Errorf("a child has\n%s", out)
+	}
+}
