@@ -207,6 +207,9 @@ func (f *FSM) applyTrim(c command.Command) (refusal, err error) {
 		if err != nil && !errors.Is(err, store.ErrTrim) {
 			return fatalError{err}
 		}
+		if err == nil {
+			f.cfg.Tables.TrimSegments(t.MinOffset)
+		}
 		return err
 	})
 }
@@ -242,6 +245,11 @@ func (f *FSM) applyTable(c command.Command) (refusal, err error) {
 		return decodeAnd(c, t.DeleteKV)
 	case command.KindTransactionCheck:
 		return decodeAnd(c, t.NoteChecks)
+	case command.KindSegmentSum:
+		return decodeAnd(c, func(s command.SegmentSum) error {
+			at := f.cfg.Store.Position() // the replicated one: readers may be elsewhere
+			return t.PutSegmentSum(s, at.MinOffset, at.LogEnd)
+		})
 	case command.KindLevel:
 		return decodeAnd(c, func(r command.Raise) error {
 			if r.Level > command.Newest {

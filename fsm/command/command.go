@@ -43,6 +43,7 @@ const (
 	KindTransactionCheck Kind = 14 // TransactionCheck, JSON
 	KindLogTrim          Kind = 15 // LogTrim, JSON
 	KindMark             Kind = 16 // Mark, JSON
+	KindSegmentSum       Kind = 17 // SegmentSum, JSON
 	KindLevel            Kind = 20 // Raise, JSON
 )
 

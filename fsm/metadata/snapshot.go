@@ -10,7 +10,7 @@ import (
 	"raftmq/fsm/command"
 )
 
-// Versions of the JSON form: 2 has delay and transaction progress, 3 a feature level. A newer one is refused with a clear error. Tables are
+// Versions of the JSON form: 2 has delay and transaction progress, 3 a feature level and segments' checksums. A newer one is refused with a clear error. Tables are
 // written in the oldest version that can hold them, so that a cluster of feature level 1 has none that a raftmq of that level could not read.
 const (
 	oldestVersion   = 1
@@ -35,6 +35,7 @@ type snapshot struct {
 	Delay        []delayLevel                 `json:"delay,omitempty"`
 	Transactions *transactions                `json:"transactions,omitempty"`
 	Level        command.Level                `json:"level,omitempty"` // absent: command.Oldest
+	Segments     []command.SegmentSum         `json:"segments,omitempty"`
 }
 
 type floor struct {
@@ -54,7 +55,7 @@ func (t *Tables) Capture() func() ([]byte, error) {
 	c := &Tables{settings: t.settings, hasSettings: t.hasSettings, nodes: maps.Clone(t.nodes), nextNumber: t.nextNumber,
 		topics: maps.Clone(t.topics), topicVersion: t.topicVersion, groups: maps.Clone(t.groups), groupVersion: t.groupVersion,
 		offsets: cloneNested(t.offsets), floors: cloneNested(t.floors), kv: cloneNested(t.kv),
-		delay: maps.Clone(t.delay), halves: t.halves.clone()}
+		delay: maps.Clone(t.delay), halves: t.halves.clone(), segments: maps.Clone(t.segments)}
 	c.level.Store(t.level.Load())
 	return c.encode
 }
@@ -92,7 +93,7 @@ func (t *Tables) encode() ([]byte, error) {
 	})
 	t.exportProgress(&s)
 	if l := t.Level(); l > command.Oldest {
-		s.Version, s.Level = max(s.Version, levelVersion), l
+		s.Version, s.Level, s.Segments = max(s.Version, levelVersion), l, t.exportSegments()
 	}
 	b, err := json.Marshal(&s)
 	if err != nil {
@@ -156,6 +157,9 @@ func (t *Tables) Import(b []byte) error {
 		t.kv[ns] = kv
 	}
 	t.delay, t.halves = delay, halves
+	for _, sum := range s.Segments {
+		t.segments[sum.From] = sum.Sum
+	}
 	t.level.Store(int64(max(s.Level, command.Oldest)))
 	return nil
 }

@@ -63,6 +63,7 @@ type Tables struct {
 	kv           map[string]map[string]string
 	delay        map[int]int64 // by level, next offset of the schedule queue
 	halves       halves
+	segments     map[int64]uint32 // checksums of sealed segments, by first offset
 
 	level atomic.Int64 // written with mu held; read for each command that is proposed
 }
@@ -83,6 +84,7 @@ func (t *Tables) resetLocked() {
 	t.floors = map[string]map[int32]int64{}
 	t.kv = map[string]map[string]string{}
 	t.delay = map[int]int64{}
+	t.segments = map[int64]uint32{}
 	t.halves = halves{checks: map[int64]int{}}
 	t.level.Store(int64(command.Oldest))
 }
