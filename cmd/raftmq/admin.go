@@ -49,6 +49,7 @@ func (n *node) registerAdmin(s *transport.Server) {
 		return remoting.SnapshotAnswer{NodeID: n.cfg.NodeID, Index: n.group.raft.Indexes().Snapshot}, nil
 	})
 	handleAdmin(n, s, remoting.RequestChecksum, false, n.checksum)
+	handleAdmin(n, s, remoting.RequestRepairLog, false, n.repairLog)
 	handleAdmin(n, s, remoting.RequestLeave, false, func(ctx context.Context, _ struct{}) (any, error) { return struct{}{}, n.leave(ctx) })
 }
 

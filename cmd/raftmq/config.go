@@ -129,6 +129,10 @@ type Config struct {
 	UnsafeRaftSyncInterval time.Duration
 	// RaftHeartbeatTimeout is how long a follower hears nothing before it asks for votes.
 	RaftHeartbeatTimeout time.Duration
+	// ScrubRate is how many bytes of the commit log are verified a second, 0 for none; ReplicaCheckInterval how often the leader compares what
+	// all nodes hold, 0 for never.
+	ScrubRate            int64
+	ReplicaCheckInterval time.Duration
 	// DiskStallTimeout is how long a write or fsync may take before the node stands aside (raftnode.Config).
 	DiskStallTimeout time.Duration
 	// RaftElectionTimeout is how long a candidate waits for votes; at least RaftHeartbeatTimeout.
@@ -259,6 +263,8 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.DurationVar(&c.RaftHeartbeatTimeout, "raft-heartbeat-timeout", 800*time.Millisecond, "silence of the leader before an election, `duration`")
 	fs.DurationVar(&c.RaftElectionTimeout, "raft-election-timeout", 800*time.Millisecond, "wait for votes, `duration`; at least the heartbeat timeout")
 	fs.DurationVar(&c.DiskStallTimeout, "disk-stall-timeout", 5*time.Second, "a write or fsync that takes longer than this `duration` makes the node give leadership up until its disk is well")
+	sizeVar(fs, &c.ScrubRate, "scrub-rate", 16*mib, "verify so much of the commit log a second in the background, `size`; 0 never does")
+	fs.DurationVar(&c.ReplicaCheckInterval, "replica-check-interval", time.Minute, "the leader compares what all nodes hold every `duration`; 0 never does")
 	sizeVar(fs, &c.RaftSnapshotBytes, "raft-snapshot-bytes", 128*mib, "Raft log `size` after which a snapshot is taken")
 	sizeVar(fs, &c.RaftTrailingBytes, "raft-trailing-bytes", 128*mib, "Raft log `size` kept behind a snapshot for late followers")
 

@@ -68,6 +68,9 @@ const (
 	maxDeadTimeout       = 365 * 24 * time.Hour
 	minStallTimeout      = 100 * time.Millisecond
 	maxStallTimeout      = time.Hour
+	maxScrubRate         = 100 * gib
+	minReplicaCheck      = time.Second
+	maxReplicaCheck      = 24 * time.Hour
 	maxHoldWrites        = 2500 * time.Millisecond
 	maxBootstrap         = 9
 	maxTopicQueues       = 1024
@@ -309,6 +312,10 @@ func (c *Config) checkRaft() (errs []error) {
 	if len(errs) == 0 && c.RaftElectionTimeout < c.RaftHeartbeatTimeout {
 		errs = append(errs, flagError{"raft-election-timeout", c.RaftElectionTimeout,
 			fmt.Sprintf("contradicts --raft-heartbeat-timeout %s: allowed is that or longer", c.RaftHeartbeatTimeout)})
+	}
+	errs = append(errs, checkSize("scrub-rate", c.ScrubRate, 0, maxScrubRate)...)
+	if c.ReplicaCheckInterval != 0 {
+		errs = append(errs, checkDuration("replica-check-interval", c.ReplicaCheckInterval, minReplicaCheck, maxReplicaCheck)...)
 	}
 	errs = append(errs, checkDuration("disk-stall-timeout", c.DiskStallTimeout, minStallTimeout, maxStallTimeout)...)
 	errs = append(errs, checkSize("raft-snapshot-bytes", c.RaftSnapshotBytes, minRaftBytes, maxRaftBytes)...)

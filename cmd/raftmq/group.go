@@ -62,6 +62,7 @@ type brokerGroup struct {
 
 	caught      atomic.Bool
 	peersFull   atomic.Bool // so many other voters' disks are full that no majority could store a message
+	started     atomic.Bool // start has returned
 	alone       loneliness
 	raftLog     atomic.Pointer[raftnode.Node] // as raft, for goroutines that run before it is open
 	alive       func(nodeID string) bool      // by gossip, or this node
@@ -118,6 +119,10 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		return nil, err
 	}
 	sizes := sizesFor(store.StatDisk(cfg.DataDir).Total)
+	scrubRate := cfg.ScrubRate
+	if scrubRate == 0 {
+		scrubRate = -1 // the store's zero is its default
+	}
 	g.store, err = store.Open(store.Config{Dir: filepath.Join(cfg.DataDir, "store"), SegmentSize: cfg.MappedFileSizeCommitLog,
 		AllocateStep: sizes.allocateStep, ReserveBytes: sizes.reserve, MinFreeBytes: sizes.minFree, DiskWarningRatio: cfg.DiskSpaceWarningLevelRatio,
 		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MessageIndexEnable: cfg.MessageIndexEnable, MaxHashSlotNum: cfg.MaxHashSlotNum, MaxIndexNum: cfg.MaxIndexNum,
@@ -128,7 +133,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		HotBytes: cfg.hotBytes(), TransferInMemory: store.Transfer{Bytes: int(cfg.MaxTransferBytesOnMessageInMemory), Msgs: cfg.MaxTransferCountOnMessageInMemory},
 		TransferOnDisk:    store.Transfer{Bytes: int(cfg.MaxTransferBytesOnMessageInDisk), Msgs: cfg.MaxTransferCountOnMessageInDisk},
 		MaxMappedSegments: cfg.MaxMappedSegments, Snapshot: func() (store.Position, error) { return fsm.NewestPosition(files, staging) },
-		RaftLast: raftLast, BeforePoint: g.syncRaftLog,
+		RaftLast: raftLast, BeforePoint: g.syncRaftLog, Copies: g.copies, Sums: g.tables.SegmentSum, ScrubRate: scrubRate,
 		MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Now: cfg.now, Logger: d.Logger})
 	if err != nil {
 		return nil, err
@@ -247,7 +252,11 @@ func (g *brokerGroup) syncRaftLog() error {
 func (g *brokerGroup) start() error {
 	g.raft.OnState(g.stateChanged)
 	g.alone.leader(false)
-	return g.raft.Start()
+	if err := g.raft.Start(); err != nil {
+		return err
+	}
+	g.started.Store(true)
+	return nil
 }
 
 // serveHold is how long a node that has just started lets clients wait for it to catch up; less than

@@ -33,8 +33,10 @@ type node struct {
 	group   *brokerGroup
 	members *membership.Membership
 	marks   *replicaMarks
-	routes  *route.Router
-	http    *metrics.Server
+	// replicas is what comparing all nodes has said.
+	replicas replicaCheck
+	routes   *route.Router
+	http     *metrics.Server
 
 	left      chan struct{} // closed when this node has left its cluster for good
 	leftOnce  sync.Once
@@ -93,7 +95,7 @@ func (n *node) start() (err error) {
 		AskLeader: n.group.askLeader, Spawn: n.spawn, RetryQueues: n.group.broker.RetryQueues, LeaderAddress: cfg.LeaderAddress, Properties: cfg.properties, Logger: n.logger}).Register(n.group.server)
 	n.registerStatus(n.group.server)
 	n.registerAdmin(n.group.server)
-	n.http, err = metrics.New(metrics.Config{Listen: cfg.HTTPAddress, Metrics: n.metrics(), Status: func() any { return n.status() },
+	n.http, err = metrics.New(metrics.Config{Listen: cfg.HTTPAddress, Metrics: append(n.metrics(), n.healingMetrics()...), Status: func() any { return n.status() },
 		Live: n.live, Ready: n.ready, Leader: n.leader, Logger: n.logger.Named("http")})
 	if err != nil {
 		_ = clients.Close()
@@ -278,6 +280,8 @@ func (n *node) startLeading() {
 		Logger: n.logger.Named("reconcile")}
 	n.leading.wg.Go(func() { r.Run(ctx) })
 	n.leading.wg.Go(func() { n.group.lead(ctx) })
+	n.leading.wg.Go(func() { n.segmentLoop(ctx) })
+	n.leading.wg.Go(func() { n.compareLoop(ctx) })
 }
 
 func (n *node) stopLeading() {

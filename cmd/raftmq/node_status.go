@@ -62,6 +62,10 @@ func (n *node) status() remoting.NodeStatus {
 	}
 	s.Peers = n.peers(state)
 	n.storeHealth(&s)
+	n.healing(&s)
+	if state.Role == raftnode.Leader {
+		s.Replicas = n.replicas.status()
+	}
 	s.Problem = n.problem(state, s.Peers)
 	return s
 }
@@ -162,6 +166,8 @@ func (n *node) problem(state raftnode.State, peers []remoting.PeerStatus) string
 		return fmt.Sprintf("no quorum: %d of %d voters answer gossip; start %v", alive, voters, down)
 	case state.LeaderID == "":
 		return "no leader: an election is going on, or this node is cut off from the Raft ports of its peers"
+	case n.damageProblem() != "":
+		return n.damageProblem()
 	case len(down) > 0:
 		return fmt.Sprintf("voters down: %v; start them, the cluster works while a majority is up", down)
 	case !n.group.store.Flags().Writeable():

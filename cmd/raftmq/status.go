@@ -401,7 +401,10 @@ func writeRemarks(out io.Writer, nodes []nodeAnswer) error {
 		if s.Problem != "" {
 			fmt.Fprintf(&b, "%s: %s\n", s.NodeID, s.Problem)
 		}
-		b.WriteString(damageText(s))
+		if !strings.Contains(s.Problem, "are damaged") {
+			b.WriteString(damageText(s))
+		}
+		b.WriteString(replicaText(s))
 		if s.Drain != nil {
 			fmt.Fprintf(&b, "%s: is being drained: %s; stop it, or end that: raftmq node drain --cancel --name-servers %s\n", s.NodeID, describeDrain(*s.Drain), n.Address)
 		}

@@ -55,12 +55,13 @@ type NodeStatus struct {
 	FlushDiskType string `json:"flushDiskType"`
 	RaftLogStore  string `json:"raftLogStore"`
 	// Mode is durable, or unsafe when acknowledged messages can be lost; Durability says in words what SEND_OK promises.
-	Mode       string        `json:"mode,omitempty"`
-	Durability string        `json:"durability"`
-	Queues     int           `json:"queues"`
-	Segments   int           `json:"segments"`
-	Scrub      *ScrubStatus  `json:"scrub,omitempty"`
-	Repair     *RepairStatus `json:"repair,omitempty"`
+	Mode       string         `json:"mode,omitempty"`
+	Durability string         `json:"durability"`
+	Queues     int            `json:"queues"`
+	Segments   int            `json:"segments"`
+	Scrub      *ScrubStatus   `json:"scrub,omitempty"`
+	Repair     *RepairStatus  `json:"repair,omitempty"`
+	Replicas   *ReplicaStatus `json:"replicas,omitempty"` // of the leader
 	// Problem is what is wrong in one sentence with what to do, "" when all is well.
 	Problem string `json:"problem,omitempty"`
 

@@ -1,5 +1,16 @@
 package remoting
 
+// RequestRepairLog makes the node that is asked compare bytes of its commit log with another node's, and take those where they differ: body
+// RepairLogRequest. The leader asks a node whose log differs.
+const RequestRepairLog int32 = 9021
+
+// RepairLogRequest is the body of RequestRepairLog: log bytes [From, To).
+type RepairLogRequest struct {
+	From   int64  `json:"from"`
+	To     int64  `json:"to"`
+	Reason string `json:"reason"`
+}
+
 // ScrubStatus tells how far a node's scrub is.
 type ScrubStatus struct {
 	At      int64 `json:"at"`   // physical offset
@@ -8,6 +19,9 @@ type ScrubStatus struct {
 	Passes  int64 `json:"passes"`
 	BeganMs int64 `json:"beganMs,omitempty"` // of this pass, Unix ms
 	EndedMs int64 `json:"endedMs,omitempty"` // of the last whole one
+	// Segments is how many sealed segments there are, Agreed how many have a checksum that the replicas agree on.
+	Segments int `json:"segments"`
+	Agreed   int `json:"agreed"`
 }
 
 // RepairStatus tells what a node has found damaged since it started, and what it can't serve now.
@@ -27,4 +41,15 @@ type DamagedRange struct {
 	SinceMs int64  `json:"sinceMs,omitempty"`
 	Reason  string `json:"reason"`
 	Tried   string `json:"tried,omitempty"` // why no other node's bytes have helped
+}
+
+// ReplicaStatus is what a leader's last comparison of the replicas said.
+type ReplicaStatus struct {
+	AtMs  int64  `json:"atMs,omitempty"` // Unix ms, 0 before the first
+	Index uint64 `json:"index,omitempty"`
+	Equal int    `json:"equal"` // nodes that hold the same as most
+	// Alarm names nodes and range that differ, "" when none do.
+	Alarm string `json:"alarm,omitempty"`
+	// Unasked are nodes that could not be asked.
+	Unasked []string `json:"unasked,omitempty"`
 }

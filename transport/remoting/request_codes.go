@@ -333,6 +333,8 @@ func RequestCodeName(code int32) string {
 		return "LOG_RANGE"
 	case RequestLogSum:
 		return "LOG_SUM"
+	case RequestRepairLog:
+		return "REPAIR_LOG"
 	case RequestDrain:
 		return "DRAIN"
 	case RequestBackupStart:
