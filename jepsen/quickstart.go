@@ -176,7 +176,7 @@ func (q *quick) startLoad(ctx context.Context) error {
 	if err := within(ctx, startTimeout, q.load.SetUp); err != nil {
 		return err
 	}
-	q.watch = WatchLeader(q.cluster)
+	q.watch = WatchLeader(q.cluster, nil)
 	q.say("sending %d messages of %d bytes from %d goroutines to %d queues; two push consumers of one group",
 		q.cfg.Messages, q.cfg.BodySize, q.cfg.Senders, q.cfg.Queues)
 	go func() { q.sent <- q.load.Produce(ctx) }()

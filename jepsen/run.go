@@ -4,11 +4,13 @@
 package jepsen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"raftmq/jepsen/checker"
@@ -22,12 +24,16 @@ import (
 // ErrInvalid: a run's history breaks a promise, or a node ended by itself.
 var ErrInvalid = errors.New("jepsen: run is not valid")
 
+// ErrNotHere: none of the faults is to be had on this machine.
+var ErrNotHere = errors.New("jepsen: none of the faults is to be had here")
+
 // Config of Run. Zero values take the defaults in parentheses.
 type Config struct {
 	Nodes    int           // (3)
 	First    int           // so many of them form the cluster (all); Do starts the others
 	Time     time.Duration // of load and faults; recovery and checks come on top (60 s)
 	Faults   []nemesis.Fault
+	Nemesis  string // how the faults were asked for
 	Seed     uint64
 	Workload workload.Config
 	Binary   string // raftmq executable
@@ -35,7 +41,7 @@ type Config struct {
 	// run unless Keep is set.
 	Dir  string
 	Keep bool
-	// Flags are further server flags.
+	// Flags are further server flags, besides the workload's.
 	Flags []string
 	// Hold, Quiet and LeaderShare are the nemesis's (its defaults).
 	Hold, Quiet [2]time.Duration
@@ -62,19 +68,22 @@ func DefaultFlags() []string {
 // Report is what came out of a run.
 type Report struct {
 	Valid    bool
+	Info     history.RunInfo
 	Results  []checker.Result
 	Gaps     []checker.Gap
 	Faults   []history.Op // of the nemesis
 	Skipped  []string     // faults that are not to be had here, with the reason
 	Sent     int
 	Acked    int
+	Ops      int                   // operations of all kinds that were answered
 	Statuses []remoting.NodeStatus // in the end; nil if the logs did not become equal in length
 	Leader   Leaderless
 	Errors   []error // besides the checkers': a node that crashed, a fault without effect
-	Dir      string  // with history and logs, "" if it was removed
+	Took     time.Duration
+	Dir      string // with history and logs, "" if it was removed
 }
 
-// Run runs the queue workload under faults. The error says why a run could not be made; what it
+// Run runs a workload under faults. The error says why a run could not be made; what it
 // found is in the report, and ErrInvalid when that is bad.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Nodes == 0 {
@@ -92,18 +101,33 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("jepsen: %w", err)
 	}
+	kind, err := workload.KindOf(cmp.Or(cfg.Workload.Kind, checker.Queue))
+	if err != nil {
+		return nil, err
+	}
+	cfg.Workload.Kind = kind.Name
+	cfg.Workload.Seed = cfg.Seed
+	began := time.Now()
 	report := &Report{Dir: cfg.Dir}
 	net, faults, err := network(cfg.Nodes, cfg.Faults, report)
 	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.New(cluster.Config{Nodes: cfg.Nodes, Expect: cfg.First, Dir: cfg.Dir, Binary: cfg.Binary, Network: net, Flags: cfg.Flags})
+	c, err := cluster.New(cluster.Config{Nodes: cfg.Nodes, Expect: cfg.First, Dir: cfg.Dir, Binary: cfg.Binary, Network: net,
+		Flags: slices.Concat(cfg.Flags, kind.Flags)})
 	if err != nil {
 		return nil, errors.Join(err, net.Close())
 	}
+	unmount := func() error { return nil }
+	defer func() { _ = unmount() }() // after the processes have ended
 	defer c.Close()
 	if cfg.Prepare != nil {
 		if err := cfg.Prepare(c); err != nil {
+			return nil, err
+		}
+	}
+	if needs(faults)&nemesis.NeedsSmallDisks != 0 {
+		if unmount, err = nemesis.MountSmallDisks(c); err != nil {
 			return nil, err
 		}
 	}
@@ -111,8 +135,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := workload.NewQueue(c, rec, cfg.Workload)
+	w := workload.New(c, rec, cfg.Workload)
 	defer w.Close()
+	writeHeader(c, rec, w, &cfg)
 	if err := execute(ctx, &cfg, c, rec, w, faults, report); err != nil {
 		_, cerr := rec.Close()
 		return nil, errors.Join(err, cerr)
@@ -120,9 +145,13 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := c.Close(); err != nil {
 		report.Errors = append(report.Errors, err)
 	}
-	if err := judge(c, rec, w, report); err != nil {
+	if err := unmount(); err != nil {
+		report.Errors = append(report.Errors, err)
+	}
+	if err := judge(rec, report); err != nil {
 		return report, err
 	}
+	report.Took = time.Since(began)
 	if !report.Valid {
 		return report, ErrInvalid
 	}
@@ -145,16 +174,34 @@ func network(nodes int, faults []nemesis.Fault, report *Report) (cluster.Network
 	}
 	var left []nemesis.Fault
 	for _, f := range faults {
-		if err := f.Available(net); err != nil {
+		err := f.Available(net)
+		if err != nil {
 			report.Skipped = append(report.Skipped, fmt.Sprintf("%s: %v", f.Name, err))
 			continue
 		}
 		left = append(left, f)
 	}
 	if len(left) == 0 && len(faults) > 0 {
-		return nil, nil, errors.Join(fmt.Errorf("jepsen: none of the faults is to be had here: %v", report.Skipped), net.Close())
+		return nil, nil, errors.Join(fmt.Errorf("%w: %v", ErrNotHere, report.Skipped), net.Close())
 	}
 	return net, left, nil
+}
+
+func needs(faults []nemesis.Fault) (all nemesis.Needs) {
+	for _, f := range faults {
+		all |= f.Needs
+	}
+	return all
+}
+
+func writeHeader(c *cluster.Cluster, rec *history.Recorder, w workload.Workload, cfg *Config) {
+	info := w.Info()
+	info.Nemesis, info.Seed, info.Began = cfg.Nemesis, cfg.Seed, rec.Began().UnixMilli()
+	info.Checks = checker.Checks(info.Workload)
+	for _, n := range c.Nodes() {
+		info.Nodes = append(info.Nodes, n.ID)
+	}
+	rec.Add(history.Op{Kind: history.Header, Process: "harness", Outcome: history.OK, Queue: -1, Offset: -1, Run: &info})
 }
 
 const (
@@ -166,7 +213,7 @@ const (
 
 // execute starts the cluster, runs load and faults, heals, waits for delivery and equal logs, and drains. What the
 // cluster does wrong goes into the report; an error means that no verdict is possible.
-func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w *workload.Queue, faults []nemesis.Fault, report *Report) error {
+func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w workload.Workload, faults []nemesis.Fault, report *Report) error {
 	err := within(ctx, startTimeout, func(ctx context.Context) error {
 		if err := c.StartExpected(); err != nil {
 			return err
@@ -183,18 +230,18 @@ func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.
 	if err := within(ctx, startTimeout, w.SetUp); err != nil {
 		return err
 	}
-	watch := WatchLeader(c)
+	watch := WatchLeader(c, rec)
 	err = hurt(ctx, cfg, c, rec, w, faults, report)
 	report.Leader = watch.Stop()
 	if err != nil {
 		return err
 	}
-	settle(ctx, cfg, c, w, report)
+	settle(ctx, cfg, c, rec, w, report)
 	return ctx.Err()
 }
 
 // hurt runs the load and, beside it, the nemesis or what takes its place.
-func hurt(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w *workload.Queue, faults []nemesis.Fault, report *Report) error {
+func hurt(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w workload.Workload, faults []nemesis.Fault, report *Report) error {
 	load, cancel := context.WithCancel(ctx)
 	defer cancel()
 	struck := make(chan error, 1)
@@ -220,17 +267,21 @@ func hurt(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Rec
 }
 
 // settle waits for the consumers and for equal logs, and reads every node.
-func settle(ctx context.Context, cfg *Config, c *cluster.Cluster, w *workload.Queue, report *Report) {
+func settle(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w workload.Workload, report *Report) {
 	cfg.Logf("load ended, waiting for consumers")
 	_ = within(ctx, deliverTimeout, func(ctx context.Context) error { w.AwaitDelivered(ctx); return nil })
 	w.Close()
 	cfg.Logf("waiting for equal logs")
 	err := within(ctx, convergeTimeout, func(ctx context.Context) (err error) {
-		report.Statuses, err = c.WaitConverged(ctx)
+		report.Statuses, err = equalLogs(ctx, c)
 		return err
 	})
 	if err != nil {
 		report.Errors = append(report.Errors, err)
+	}
+	for _, st := range report.Statuses {
+		rec.Add(history.Op{Kind: history.State, Process: "harness", Outcome: history.OK, Node: st.NodeID, Queue: -1, Offset: -1,
+			Log: &history.LogState{Min: st.LogMin, Max: st.LogMax, ChecksumTo: st.ChecksumTo, Checksum: st.LogChecksum}})
 	}
 	cfg.Logf("draining every node")
 	_ = within(ctx, drainTimeout, func(ctx context.Context) error { w.Drain(ctx); return nil })
@@ -241,31 +292,64 @@ func settle(ctx context.Context, cfg *Config, c *cluster.Cluster, w *workload.Qu
 	}
 }
 
-func judge(c *cluster.Cluster, rec *history.Recorder, w *workload.Queue, report *Report) error {
+// equalLogs waits for logs of equal length. Where messages expire meanwhile, checksums of different beginnings say nothing and are
+// taken again.
+func equalLogs(ctx context.Context, c *cluster.Cluster) ([]remoting.NodeStatus, error) {
+	for {
+		sts, err := c.WaitConverged(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(sts, func(st remoting.NodeStatus) bool { return st.LogMin != sts[0].LogMin }) {
+			return sts, nil
+		}
+		select {
+		case <-ctx.Done():
+			return sts, nil
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func judge(rec *history.Recorder, report *Report) error {
 	ops, err := rec.Close()
 	if err != nil {
 		return err
 	}
-	run := &checker.Run{Ops: ops, Groups: w.Groups(), Statuses: report.Statuses}
-	for _, n := range c.Nodes() {
-		run.Nodes = append(run.Nodes, n.ID)
+	return Judge(ops, report)
+}
+
+// Judge checks a history and fills in the report.
+func Judge(ops []history.Op, report *Report) error {
+	run, err := checker.FromHistory(ops)
+	if err != nil {
+		return err
 	}
+	report.Info, report.Statuses = run.Info, run.Statuses
 	report.Results = checker.All(run)
 	report.Gaps = checker.Gaps(ops)
 	for i := range ops {
-		switch op := &ops[i]; op.Kind {
+		op := &ops[i]
+		switch op.Kind {
 		case history.Fault:
 			report.Faults = append(report.Faults, *op)
+			continue
 		case history.Send:
 			report.Sent++
 			if op.Outcome == history.OK {
 				report.Acked++
 			}
+		case history.Leader, history.State, history.Header, history.Decide:
+			continue
+		}
+		if op.Outcome == history.OK {
+			report.Ops++
 		}
 	}
-	if report.Acked == 0 {
+	if report.Ops == 0 || report.Sent > 0 && report.Acked == 0 {
 		report.Errors = append(report.Errors, errors.New("jepsen: nothing was acknowledged"))
 	}
+	slices.SortFunc(report.Faults, func(a, b history.Op) int { return cmp.Compare(a.Start, b.Start) })
 	report.Valid = checker.Valid(report.Results) && len(report.Errors) == 0
 	return nil
 }

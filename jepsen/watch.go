@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"raftmq/jepsen/cluster"
+	"raftmq/jepsen/history"
 )
 
 const (
@@ -25,12 +26,14 @@ type Leaderless struct {
 type LeaderWatch struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	rec    *history.Recorder // nil: nobody is told
 
 	mu struct {
 		sync.Mutex
 		nodes  []sighting
 		leader string
-		lost   time.Time // since when nobody takes writes; zero while somebody does
+		told   map[string]uint64 // terms in which a node was seen to take writes
+		lost   time.Time         // since when nobody takes writes; zero while somebody does
 		result Leaderless
 	}
 }
@@ -42,10 +45,11 @@ type sighting struct {
 	asked time.Time
 }
 
-// WatchLeader starts watching; the cluster has a leader now.
-func WatchLeader(c *cluster.Cluster) *LeaderWatch {
+// WatchLeader starts watching; the cluster has a leader now. Each node that takes writes in a term is told to rec, if that is not nil.
+func WatchLeader(c *cluster.Cluster, rec *history.Recorder) *LeaderWatch {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &LeaderWatch{cancel: cancel}
+	w := &LeaderWatch{cancel: cancel, rec: rec}
+	w.mu.told = map[string]uint64{}
 	w.mu.nodes = make([]sighting, len(c.Nodes()))
 	for i, n := range c.Nodes() {
 		// Until the first answer the node counts as ready, so that starting is no loss.
@@ -85,6 +89,10 @@ func (w *LeaderWatch) ask(ctx context.Context, i int, n *cluster.Node) {
 		}
 		w.mu.Lock()
 		w.mu.nodes[i] = s
+		if w.rec != nil && s.ready && w.mu.told[n.ID] < s.term {
+			w.mu.told[n.ID] = s.term
+			w.rec.Add(history.Op{Kind: history.Leader, Process: "harness", Outcome: history.OK, Node: n.ID, Term: s.term, Queue: -1, Offset: -1})
+		}
 		w.mu.Unlock()
 	}
 }

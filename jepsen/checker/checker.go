@@ -7,10 +7,10 @@ package checker
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"raftmq/jepsen/history"
 	"raftmq/transport/remoting"
@@ -29,6 +29,40 @@ type Run struct {
 	// Statuses are those of all nodes when they had become equal in length, with checksums; nil
 	// when that did not happen.
 	Statuses []remoting.NodeStatus
+	// Checks are those that the workload is to stand; nil for those of the queue workload.
+	Checks []string
+	// Info is the history's header, zero if it has none.
+	Info history.RunInfo
+}
+
+// FromHistory makes a Run of a history that has a header.
+func FromHistory(ops []history.Op) (*Run, error) {
+	run := &Run{Ops: ops}
+	for i := range ops {
+		switch op := &ops[i]; op.Kind {
+		case history.Header:
+			if op.Run == nil || len(op.Run.Checks) == 0 {
+				return nil, errors.New("checker: the history's header names no checks")
+			}
+			run.Info = *op.Run
+			run.Nodes, run.Groups, run.Checks = op.Run.Nodes, op.Run.Groups, op.Run.Checks
+		case history.State:
+			if op.Log == nil {
+				return nil, fmt.Errorf("checker: operation %d: a state without a log", i)
+			}
+			run.Statuses = append(run.Statuses, remoting.NodeStatus{NodeID: op.Node, LogMin: op.Log.Min, LogMax: op.Log.Max,
+				ChecksumTo: op.Log.ChecksumTo, LogChecksum: op.Log.Checksum})
+		}
+	}
+	if run.Checks == nil {
+		return nil, errors.New("checker: the history has no header")
+	}
+	for _, name := range run.Checks {
+		if checkOf(name) == nil {
+			return nil, fmt.Errorf("checker: the history wants a check %q, which is not known", name)
+		}
+	}
+	return run, nil
 }
 
 // Result of one check.
@@ -49,16 +83,23 @@ func (r *Result) problem(format string, args ...any) {
 	}
 }
 
-// All runs every check.
+// All runs the checks that the run is to stand.
 func All(run *Run) []Result {
 	v := newView(run)
-	checks := []func(*view) Result{
-		drained, lost, lostOnNode, neverSent, refusedButStored, ackedPosition,
-		order, oneValue, holes, duplicates, redelivered, undelivered, logsEqual,
+	names := run.Checks
+	if names == nil {
+		names = Checks(Queue)
 	}
-	out := make([]Result, len(checks))
-	for i, check := range checks {
-		out[i] = check(v)
+	out := make([]Result, 0, len(names))
+	for _, name := range names {
+		check := checkOf(name)
+		if check == nil {
+			r := Result{Name: name, Summary: "not known"}
+			r.problem("there is no such check")
+			out = append(out, r)
+			continue
+		}
+		out = append(out, check(v))
 	}
 	return out
 }
@@ -86,6 +127,7 @@ type copyOf struct {
 	offset int64
 	value  string
 	uniq   string
+	op     *history.Op // of the drain
 }
 
 // view is the history, sorted for the checks.
@@ -97,13 +139,15 @@ type view struct {
 	logs     map[string]map[queue][]copyOf // node → queue → copies by offset
 	ends     map[string]map[queue]bool     // node → queues read to their end
 	broken   map[string]map[queue]string   // node → what ended the reading of a queue before its end
+	first    map[string]map[queue]int64    // node → first offset that is still there
+	faults   []*history.Op
 }
 
 func newView(run *Run) *view {
 	v := &view{run: run, sends: map[string]*history.Op{}, logs: map[string]map[queue][]copyOf{}, ends: map[string]map[queue]bool{},
-		broken: map[string]map[queue]string{}}
+		broken: map[string]map[queue]string{}, first: map[string]map[queue]int64{}}
 	for _, n := range run.Nodes {
-		v.logs[n], v.ends[n], v.broken[n] = map[queue][]copyOf{}, map[queue]bool{}, map[queue]string{}
+		v.logs[n], v.ends[n], v.broken[n], v.first[n] = map[queue][]copyOf{}, map[queue]bool{}, map[queue]string{}, map[queue]int64{}
 	}
 	for i := range run.Ops {
 		v.add(&run.Ops[i])
@@ -131,22 +175,30 @@ func (v *view) add(op *history.Op) {
 		if v.logs[op.Node] == nil {
 			v.logs[op.Node] = map[queue][]copyOf{}
 		}
-		v.logs[op.Node][q] = append(v.logs[op.Node][q], copyOf{op.Offset, op.Value, op.UniqKey})
+		v.logs[op.Node][q] = append(v.logs[op.Node][q], copyOf{op.Offset, op.Value, op.UniqKey, op})
 	case history.Drained:
 		switch {
 		case v.ends[op.Node] == nil:
 		case op.Outcome == history.OK:
 			v.ends[op.Node][q] = true
+			v.first[op.Node][q] = op.First
 		default:
 			v.broken[op.Node][q] = op.Error
 		}
+	case history.Fault:
+		v.faults = append(v.faults, op)
 	}
 }
 
-// acked calls f for every acknowledged send, by process and in order of sending.
+// expired tells whether a node had to remove what was acknowledged at a place.
+func (v *view) expired(node string, op *history.Op) bool {
+	return v.run.Info.Trimmed && op.Offset >= 0 && op.Offset < v.first[node][queue{op.Topic, op.Queue}]
+}
+
+// acked calls f for every acknowledged send that is to be visible, by process and in order of sending.
 func (v *view) acked(f func(*history.Op)) {
 	for _, value := range v.values {
-		if op := v.sends[value]; op.Outcome == history.OK {
+		if op := v.sends[value]; op.Outcome == history.OK && op.Wish != history.WishRollback {
 			f(op)
 		}
 	}
@@ -179,62 +231,4 @@ func (v *view) stored(node string) map[string]bool {
 		}
 	}
 	return set
-}
-
-// Gap is the longest time without an acknowledgement in the shadow of a fault: from its
-// injection to the next one's, or to the end of the load.
-type Gap struct {
-	Fault  string        // "" for the time before the first one
-	Node   string        // that was hit
-	At     time.Duration // when the gap began, since the history's start
-	Length time.Duration
-}
-
-// Gaps returns one Gap for the time before the first fault and one for each fault.
-func Gaps(ops []history.Op) []Gap {
-	var acks []time.Duration
-	var faults []*history.Op
-	first, last := time.Duration(-1), time.Duration(0)
-	for i := range ops {
-		switch op := &ops[i]; op.Kind {
-		case history.Send:
-			if first < 0 || op.Start < first {
-				first = op.Start
-			}
-			last = max(last, op.End)
-			if op.Outcome == history.OK {
-				acks = append(acks, op.End)
-			}
-		case history.Fault:
-			faults = append(faults, op)
-		}
-	}
-	if first < 0 {
-		return nil
-	}
-	slices.Sort(acks)
-	slices.SortFunc(faults, func(a, b *history.Op) int { return cmp.Compare(a.Start, b.Start) })
-	gaps := []Gap{{}}
-	starts := []time.Duration{first}
-	for _, f := range faults {
-		gaps = append(gaps, Gap{Fault: f.Fault, Node: f.Node})
-		starts = append(starts, f.Start)
-	}
-	// A gap counts for every window that it reaches into: from the last acknowledgement, be it
-	// before the window, to the next one or the window's end.
-	points := append([]time.Duration{first}, acks...)
-	points = append(points, last)
-	for i := range gaps {
-		from, to := starts[i], last
-		if i+1 < len(starts) {
-			to = starts[i+1]
-		}
-		for k := 1; k < len(points); k++ {
-			a, b := points[k-1], min(points[k], to)
-			if b > from && a < to && b-a > gaps[i].Length {
-				gaps[i].At, gaps[i].Length = a, b-a
-			}
-		}
-	}
-	return gaps
 }

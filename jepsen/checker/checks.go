@@ -38,12 +38,22 @@ func lost(v *view) Result {
 	acked := 0
 	v.acked(func(op *history.Op) {
 		acked++
-		if !anywhere[op.Value] {
+		if !anywhere[op.Value] && !everywhere(v, op) {
 			r.problem("%s: acknowledged at %v for %s[%d]@%d, on no node", op.Value, op.End, op.Topic, op.Queue, op.Offset)
 		}
 	})
 	r.Summary = fmt.Sprintf("%d of %d acknowledged", r.Count, acked)
 	return r
+}
+
+// everywhere: expired on all nodes.
+func everywhere(v *view, op *history.Op) bool {
+	for _, node := range v.run.Nodes {
+		if !v.expired(node, op) {
+			return false
+		}
+	}
+	return len(v.run.Nodes) > 0
 }
 
 // lostOnNode: acknowledged and missing on one of the nodes.
@@ -52,7 +62,7 @@ func lostOnNode(v *view) Result {
 	for _, node := range v.run.Nodes {
 		stored := v.stored(node)
 		v.acked(func(op *history.Op) {
-			if !stored[op.Value] {
+			if !stored[op.Value] && !v.expired(node, op) {
 				r.problem("%s: acknowledged at %v, not on %s", op.Value, op.End, node)
 			}
 		})
@@ -117,8 +127,8 @@ func ackedPosition(v *view) Result {
 			}
 		}
 		v.acked(func(op *history.Op) {
-			if op.Offset < 0 {
-				return // the client was told no offset
+			if op.Offset < 0 || v.expired(node, op) {
+				return // the client was told no offset, or its message is gone by now
 			}
 			p := position{queue{op.Topic, op.Queue}, op.Offset}
 			if got := at[p]; got != op.Value {
@@ -199,12 +209,15 @@ func oneValue(v *view) Result {
 }
 
 // holes: the offsets of each queue follow each other without a gap and without a repetition,
-// from 0 on, as nothing is deleted during a run.
+// from 0 on, or from the first one that has not expired.
 func holes(v *view) Result {
 	r := Result{Name: "holes in a queue", Valid: true}
 	for _, node := range v.run.Nodes {
 		for _, q := range v.queues() {
 			next := int64(0)
+			if v.run.Info.Trimmed {
+				next = v.first[node][q]
+			}
 			for _, c := range v.logs[node][q] {
 				if c.offset != next {
 					r.problem("%s: %v: offset %d follows %d", node, q, c.offset, next-1)
@@ -225,8 +238,11 @@ func duplicates(v *view) Result {
 	for _, node := range v.run.Nodes {
 		copies := map[string][]copyOf{}
 		stored := 0
-		for _, list := range v.logs[node] {
+		for q, list := range v.logs[node] {
 			for _, c := range list {
+				if op := v.sends[c.value]; op != nil && op.Topic != q.topic {
+					continue // sent on by a consumer
+				}
 				copies[c.value] = append(copies[c.value], c)
 				stored++
 			}
@@ -281,12 +297,15 @@ func undelivered(v *view) Result {
 		got[g] = map[string]bool{}
 	}
 	for _, op := range v.receives {
-		if got[op.Group] != nil {
+		if got[op.Group] != nil && op.Outcome == history.OK {
 			got[op.Group][op.Value] = true
 		}
 	}
 	for _, g := range v.run.Groups {
 		v.acked(func(op *history.Op) {
+			if op.Wish == history.WishDead {
+				return // its consumers refuse it
+			}
 			if !got[g][op.Value] {
 				r.problem("%s: acknowledged at %v for %s[%d]@%d, never delivered to %s", op.Value, op.End, op.Topic, op.Queue, op.Offset, g)
 			}

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +30,9 @@ import (
 type namespaces struct {
 	slot  int // third byte of the subnet
 	nodes int
+
+	shapeMu sync.Mutex
+	shaper  *shaper // nil until a link is shaped
 }
 
 const (
@@ -165,7 +169,16 @@ func (s *namespaces) Probe(ctx context.Context, from int, addr string) error {
 	return <-result
 }
 
-func (s *namespaces) Close() error { return remove(s.slot, s.nodes) }
+func (s *namespaces) Close() error {
+	s.shapeMu.Lock()
+	defer s.shapeMu.Unlock()
+	var err error
+	if s.shaper != nil {
+		err = s.shaper.close()
+		s.shaper = nil
+	}
+	return errors.Join(err, remove(s.slot, s.nodes))
+}
 
 // remove deletes a slot's namespaces, and the links with them, and at last the bridge: as long
 // as that is there nobody else takes the slot.

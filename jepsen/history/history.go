@@ -26,6 +26,15 @@ const (
 	Drain   Kind = "drain"   // a message read from one node at the end
 	Drained Kind = "drained" // one queue of one node was read to its end; Count messages
 	Fault   Kind = "fault"   // a nemesis at work: from injection to healing
+	Leader  Kind = "leader"  // Node was first seen to take writes, in Term
+	Commit  Kind = "commit"  // a consumer offset was written: Group, Topic, Queue, Offset
+	Fetch   Kind = "fetch"   // a consumer offset was read; Offset -1 is "none"
+	Put     Kind = "put"     // a topic was created or changed to Count queues
+	Delete  Kind = "delete"  // a topic was deleted
+	Get     Kind = "get"     // a topic was looked up; Count is its number of queues, 0 is "none"
+	Decide  Kind = "decide"  // an application said commit for the transaction of Value
+	State   Kind = "state"   // a node's log at the end, in Log
+	Header  Kind = "run"     // what the run was, in Run; the first operation of a history
 )
 
 // Outcome of an operation.
@@ -66,6 +75,60 @@ type Op struct {
 	Fault  string `json:"fault,omitempty"`
 	Detail string `json:"detail,omitempty"`
 	Error  string `json:"error,omitempty"`
+	// Size and Sum (CRC-32 of it) are the body's; 0, 0 where nobody looked.
+	Size int    `json:"size,omitempty"`
+	Sum  uint32 `json:"sum,omitempty"`
+	// Key is the ordering key of a send; a batch's messages share Batch.
+	Key   string `json:"key,omitempty"`
+	Batch string `json:"batch,omitempty"`
+	// Wish is what the application wants to become of a message: see the Wish constants.
+	Wish string `json:"wish,omitempty"`
+	// Delay is how long after its sending a message is to be delivered.
+	Delay time.Duration `json:"delay,omitempty"`
+	// Stored is when the broker stored a message that was read, Unix milliseconds.
+	Stored int64 `json:"stored,omitempty"`
+	// Tries is how often a message that was received had been sent back before.
+	Tries int `json:"tries,omitempty"`
+	// First is the first offset of a drained queue; what was before it has been removed.
+	First int64  `json:"first,omitempty"`
+	Term  uint64 `json:"term,omitempty"`
+	// Nodes are all nodes that a fault hit; Spares is set if it left the leader alone.
+	Nodes  []string  `json:"nodes,omitempty"`
+	Spares bool      `json:"spares,omitempty"`
+	Run    *RunInfo  `json:"run,omitempty"`
+	Log    *LogState `json:"log,omitempty"`
+}
+
+// Wishes.
+const (
+	WishCommit   = "commit"   // a transaction that is to be visible
+	WishRollback = "rollback" // one that is never to be
+	WishRetry    = "retry"    // fails at the first deliveries and is to come again
+	WishDead     = "dead"     // fails always and is to end as a dead letter
+)
+
+// RunInfo tells what is needed to check a history without the program that made it.
+type RunInfo struct {
+	Workload string   `json:"workload"`
+	Nemesis  string   `json:"nemesis,omitempty"`
+	Seed     uint64   `json:"seed"`
+	Nodes    []string `json:"nodes"`
+	Groups   []string `json:"groups,omitempty"`
+	Checks   []string `json:"checks"` // by name; see package checker
+	// Began is the wall clock at the history's start, Unix milliseconds.
+	Began int64 `json:"began"`
+	// Trimmed is set when messages expire during the run.
+	Trimmed bool `json:"trimmed,omitempty"`
+	// Dead is the topic of dead letters, Tries how often a message is sent back before it becomes one.
+	Dead  string `json:"dead,omitempty"`
+	Tries int    `json:"tries,omitempty"`
+}
+
+// LogState is what a node says of its log.
+type LogState struct {
+	Min, Max   int64
+	ChecksumTo int64
+	Checksum   string
 }
 
 // Recorder collects operations from any number of goroutines.
@@ -75,7 +138,7 @@ type Recorder struct {
 	mu struct {
 		sync.Mutex
 		ops    []Op
-		open   map[*Op]struct{}
+		open   map[*Op]Op // as they were at Begin
 		file   *os.File
 		out    *bufio.Writer
 		err    error
@@ -86,7 +149,7 @@ type Recorder struct {
 // Create starts a history that is written to path; an empty path keeps it in memory only.
 func Create(path string) (*Recorder, error) {
 	r := &Recorder{began: time.Now()}
-	r.mu.open = map[*Op]struct{}{}
+	r.mu.open = map[*Op]Op{}
 	if path == "" {
 		return r, nil
 	}
@@ -97,6 +160,9 @@ func Create(path string) (*Recorder, error) {
 	r.mu.file, r.mu.out = f, bufio.NewWriterSize(f, 1<<18)
 	return r, nil
 }
+
+// Began is the wall clock at the history's start.
+func (r *Recorder) Began() time.Time { return r.began }
 
 // Now is the time since the history's start.
 func (r *Recorder) Now() time.Duration { return time.Since(r.began) }
@@ -109,7 +175,7 @@ func (r *Recorder) Begin(op Op) *Op {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p.Start = r.Now()
-	r.mu.open[p] = struct{}{}
+	r.mu.open[p] = *p
 	return p
 }
 
@@ -161,10 +227,10 @@ func (r *Recorder) Close() ([]Op, error) {
 	if r.mu.closed {
 		return r.mu.ops, r.mu.err
 	}
-	for op := range r.mu.open {
-		// The owner may still be filling in its Op, so only what Begin set is read.
-		r.addLocked(Op{Kind: op.Kind, Process: op.Process, Start: op.Start, End: r.Now(), Outcome: Unknown,
-			Value: op.Value, Topic: op.Topic, Group: op.Group, Queue: -1, Offset: -1, Error: "no answer when the history was closed"})
+	for _, op := range r.mu.open {
+		// The owner may still be filling in its Op, so what Begin got is taken.
+		op.End, op.Error = r.Now(), "no answer when the history was closed"
+		r.addLocked(op)
 	}
 	clear(r.mu.open)
 	r.mu.closed = true

@@ -16,7 +16,8 @@ func TestRoundTripAndUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	acked := r.Begin(Op{Kind: Send, Process: "p1", Value: "p1-0"})
-	open := r.Begin(Op{Kind: Send, Process: "p2", Value: "p2-0"})
+	open := r.Begin(Op{Kind: Send, Process: "p2", Value: "p2-0", Queue: -1, Offset: -1, Wish: WishCommit})
+	open.Offset = 7 // its owner is at work; what Begin got counts
 	acked.Outcome, acked.Queue, acked.Offset, acked.Attempts = OK, 0, 0, 2
 	r.End(acked)
 	r.Add(Op{Kind: Receive, Process: "c1", Outcome: OK, Value: "p1-0"})
@@ -35,7 +36,7 @@ func TestRoundTripAndUnknown(t *testing.T) {
 	if ops[0].Value != "p1-0" || ops[0].Outcome != OK || ops[0].End < ops[0].Start {
 		t.Errorf("acknowledged send: %+v", ops[0])
 	}
-	if last := ops[2]; last.Value != "p2-0" || last.Outcome != Unknown || last.Offset != -1 {
+	if last := ops[2]; last.Value != "p2-0" || last.Outcome != Unknown || last.Offset != -1 || last.Wish != WishCommit {
 		t.Errorf("a send without an answer must be unknown: %+v", last)
 	}
 	f, err := os.Open(path)

@@ -1,5 +1,5 @@
-// Package nemesis hurts a cluster on purpose: it kills, stops, pauses and isolates nodes at
-// random, leaders preferred, makes sure that each fault took effect, and heals it again.
+// Package nemesis hurts a cluster on purpose: processes, links, disks, memory, CPU, membership. It chooses at random, leaders
+// preferred, makes sure that each fault took effect, and heals it again.
 //
 // Randomness comes from a seed, so that a run's plan can be repeated; the cluster's timing can't.
 package nemesis
@@ -9,10 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"slices"
+	"os"
 	"strings"
-	"time"
 
 	"raftmq/jepsen/cluster"
 )
@@ -22,143 +20,206 @@ var ErrNoEffect = errors.New("nemesis: fault took no effect")
 
 // Fault is one kind of fault.
 type Fault struct {
-	Name string
-	// inject hurts node n of c and returns what shows that it worked.
-	inject func(ctx context.Context, c *cluster.Cluster, n *cluster.Node, rng *rand.Rand) (proof string, err error)
-	// heal undoes it; the cluster may take a while to recover.
-	heal func(c *cluster.Cluster, n *cluster.Node) error
+	Name, About string
+	// Needs is what it needs of the machine and of the run.
+	Needs Needs
+	// isolates is set where the nodes that are hit can do nothing but campaign.
+	isolates bool
+	inject   func(ctx context.Context, s *site) (*wound, error)
 }
 
-// Faults are all kinds, by name.
+// Needs is what a fault needs.
+type Needs uint8
+
+// What faults need. A run prepares it, or leaves the fault out and says so.
+const (
+	NeedsLinks      Needs = 1 << iota // a network whose links can be cut
+	NeedsSlow                         // one whose links can be made slow
+	NeedsSmallDisks                   // data folders on file systems of limited size
+	NeedsGroups                       // control groups
+)
+
+// Names are the needs in words.
+func (n Needs) Names() (names []string) {
+	for i, name := range []string{"root and iproute2", "root and tap devices", "root and tmpfs", "root and control groups"} {
+		if n&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// site is where a fault strikes.
+type site struct {
+	c      *cluster.Cluster
+	target *cluster.Node
+	rng    *rand.Rand
+}
+
+// others are k nodes besides the target, at random.
+func (s *site) others(k int) (nodes []*cluster.Node) {
+	all := s.c.Nodes()
+	for _, i := range s.rng.Perm(len(all)) {
+		if all[i] != s.target && len(nodes) < k {
+			nodes = append(nodes, all[i])
+		}
+	}
+	return nodes
+}
+
+// wound is an injected fault.
+type wound struct {
+	nodes []*cluster.Node // that were hit
+	proof string          // how it is known to have worked
+	// heal undoes it and returns what is to be added to the proof; the cluster may take a while to recover. nil: nothing to undo.
+	heal func(ctx context.Context) (string, error)
+}
+
+// Faults are all kinds.
 func Faults() []Fault {
-	restart := func(_ *cluster.Cluster, n *cluster.Node) error { return n.Start() }
 	return []Fault{
-		{"kill", kill, restart},
-		{"stop", stop, restart},
-		{"pause", pause, func(_ *cluster.Cluster, n *cluster.Node) error { return n.Resume() }},
-		{"isolate", isolate, func(c *cluster.Cluster, _ *cluster.Node) error { return cluster.Heal(c.Network(), len(c.Nodes())) }},
+		{Name: "kill", About: "SIGKILL of one node", inject: kill(func(int) int { return 1 })},
+		{Name: "kill-minority", About: "SIGKILL of as many as the others can do without", inject: kill(func(n int) int { return (n - 1) / 2 })},
+		{Name: "kill-majority", About: "SIGKILL of more than half", inject: kill(func(n int) int { return n/2 + 1 })},
+		{Name: "kill-all", About: "SIGKILL of all", inject: kill(func(n int) int { return n })},
+		{Name: "stop", About: "SIGTERM of one node, which ends in order", inject: stop},
+		{Name: "rolling", About: "SIGTERM and start of one node after the other", inject: rolling},
+		{Name: "pause", About: "SIGSTOP of one node: connections stay open, nothing is answered", inject: pause},
+		{Name: "isolate", About: "one node is cut off from its peers, every other time from the clients too", Needs: NeedsLinks, isolates: true, inject: isolate},
+		{Name: "halves", About: "the nodes are cut into a majority and a minority", Needs: NeedsLinks, isolates: true, inject: halves},
+		{Name: "ring", About: "each node reaches its two neighbours only (of three nodes: one link is cut)", Needs: NeedsLinks, inject: ring},
+		{Name: "partial", About: "one link between two nodes is cut", Needs: NeedsLinks, inject: partial},
+		{Name: "one-way", About: "a node hears its peers and is not heard, or the reverse", Needs: NeedsLinks, inject: oneWay},
+		{Name: "slow", About: "a node's links get 20 to 200 ms of delay", Needs: NeedsSlow, inject: slow},
+		{Name: "loss", About: "a node's links lose 5 to 30 % of the packets", Needs: NeedsSlow, inject: lossy},
+		{Name: "transfer", About: "leadership is handed over", inject: transfer},
+		{Name: "wipe", About: "SIGKILL of one node, which comes back without its data", inject: wipe},
+		{Name: "flip", About: "bits of one node's files are flipped while it is down", inject: flip},
+		{Name: "truncate", About: "ends of one node's files are cut off while it is down", inject: truncate},
+		{Name: "disk-full", About: "one node's file system has no room left", Needs: NeedsSmallDisks, inject: diskFull},
+		{Name: "cpu", About: "one node gets 5 to 20 % of a CPU", Needs: NeedsGroups, inject: starve},
+		{Name: "memory", About: "one node gets little memory more than it has", Needs: NeedsGroups, inject: squeeze},
 	}
 }
 
-// Parse reads a list of fault names separated by commas.
+// Parse reads a list of faults separated by commas. Faults that are joined by + strike at the same time, each where it likes.
 func Parse(list string) ([]Fault, error) {
-	all := Faults()
 	var out []Fault
 	for name := range strings.SplitSeq(list, ",") {
-		name = strings.TrimSpace(name)
-		i := slices.IndexFunc(all, func(f Fault) bool { return f.Name == name })
-		if i < 0 {
-			var names []string
-			for _, f := range all {
-				names = append(names, f.Name)
-			}
-			return nil, fmt.Errorf("nemesis: unknown fault %q, known are %s", name, strings.Join(names, ", "))
+		f, err := parse(strings.TrimSpace(name))
+		if err != nil {
+			return nil, err
 		}
-		out = append(out, all[i])
+		out = append(out, f)
 	}
 	return out, nil
 }
 
-// Available says why a fault can't be had on this network, nil if it can.
+func parse(name string) (Fault, error) {
+	var parts []Fault
+	for part := range strings.SplitSeq(name, "+") {
+		f, ok := named(part)
+		if !ok {
+			var names []string
+			for _, f := range Faults() {
+				names = append(names, f.Name)
+			}
+			return Fault{}, fmt.Errorf("nemesis: unknown fault %q, known are %s", part, strings.Join(names, ", "))
+		}
+		parts = append(parts, f)
+	}
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	return together(name, parts), nil
+}
+
+func named(name string) (Fault, bool) {
+	for _, f := range Faults() {
+		if f.Name == name {
+			return f, true
+		}
+	}
+	return Fault{}, false
+}
+
+// together is all of some faults at the same time. Each strikes nodes that no other has hit yet, as long as there are some.
+func together(name string, parts []Fault) Fault {
+	all := Fault{Name: name, About: "all at the same time"}
+	for _, f := range parts {
+		all.Needs |= f.Needs
+	}
+	all.inject = func(ctx context.Context, s *site) (*wound, error) {
+		w := &wound{}
+		var heals []func(context.Context) (string, error)
+		w.heal = func(ctx context.Context) (proof string, err error) {
+			for i := len(heals) - 1; i >= 0; i-- {
+				p, herr := heals[i](ctx)
+				err = errors.Join(err, herr)
+				if p != "" {
+					proof += "; " + p
+				}
+			}
+			return strings.TrimPrefix(proof, "; "), err
+		}
+		at := *s
+		for i, f := range parts {
+			if i > 0 {
+				at.target = s.fresh(w.nodes)
+			}
+			one, err := f.inject(ctx, &at)
+			if one != nil {
+				w.nodes = append(w.nodes, one.nodes...)
+				w.proof = strings.TrimPrefix(w.proof+"; "+f.Name+": "+one.proof, "; ")
+				if one.heal != nil {
+					heals = append(heals, one.heal)
+				}
+			}
+			if err != nil {
+				return w, err
+			}
+		}
+		return w, nil
+	}
+	return all
+}
+
+// fresh is a node that is not among those that were hit, or any if all were.
+func (s *site) fresh(hit []*cluster.Node) *cluster.Node {
+	all := s.c.Nodes()
+	order := s.rng.Perm(len(all))
+next:
+	for _, i := range order {
+		for _, h := range hit {
+			if h == all[i] {
+				continue next
+			}
+		}
+		return all[i]
+	}
+	return all[order[0]]
+}
+
+// Available says why a fault can't be had on this machine, nil if it can.
 func (f Fault) Available(net cluster.Network) error {
-	if f.Name != "isolate" {
-		return nil
-	}
-	if err := net.Cut(1, 2); err != nil {
-		return err
-	}
-	return net.Mend(1, 2)
-}
-
-// kill sends SIGKILL.
-func kill(_ context.Context, _ *cluster.Cluster, n *cluster.Node, _ *rand.Rand) (string, error) {
-	if err := n.Kill(); err != nil {
-		return "", err
-	}
-	if got := n.Exit(); got != "signal: killed" {
-		return "", fmt.Errorf("%w: %s ended with %q after SIGKILL", ErrNoEffect, n.ID, got)
-	}
-	return n.Exit(), nil
-}
-
-// stopTimeout is how long a graceful stop may take: the server drains and hands leadership over.
-const stopTimeout = 30 * time.Second
-
-// stop sends SIGTERM and wants a clean end.
-func stop(ctx context.Context, _ *cluster.Cluster, n *cluster.Node, _ *rand.Rand) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
-	defer cancel()
-	began := time.Now()
-	if err := n.Stop(ctx); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%s after %v", n.Exit(), time.Since(began).Round(time.Millisecond)), nil
-}
-
-// pause sends SIGSTOP: connections stay open, nothing is answered.
-func pause(ctx context.Context, _ *cluster.Cluster, n *cluster.Node, _ *rand.Rand) (string, error) {
-	if err := n.Pause(); err != nil {
-		return "", err
-	}
-	// The signal is delivered asynchronously.
-	for deadline := time.Now().Add(2 * time.Second); ; {
-		state, err := n.State()
-		if err != nil {
-			return "", err
+	if f.Needs&(NeedsLinks|NeedsSlow) != 0 {
+		if err := net.Cut(1, 2); err != nil {
+			return err
 		}
-		if state == "T" {
-			return "process state T (stopped)", nil
-		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
-			return "", fmt.Errorf("%w: %s is in state %q after SIGSTOP", ErrNoEffect, n.ID, state)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// isolate cuts a node off from its peers; every other time from the clients too, else they go
-// on talking to it.
-func isolate(ctx context.Context, c *cluster.Cluster, n *cluster.Node, rng *rand.Rand) (string, error) {
-	clients := rng.IntN(2) == 0
-	peers := reachable(ctx, c, n)
-	if err := cluster.Isolate(c.Network(), n.Index, len(c.Nodes()), clients); err != nil {
-		return "", err
-	}
-	for _, peer := range peers {
-		switch err := probe(ctx, c, n.Index, peer.Addrs.Raft); {
-		case err == nil:
-			return "", fmt.Errorf("%w: %s still reaches %s", ErrNoEffect, n.ID, peer.ID)
-		case !isTimeout(err):
-			return "", fmt.Errorf("%w: %s gets an error from %s instead of silence: %w", ErrNoEffect, n.ID, peer.ID, err)
+		if err := net.Mend(1, 2); err != nil {
+			return err
 		}
 	}
-	what := "from peers, clients still reach it"
-	if clients {
-		what = "from peers and clients"
-	}
-	return fmt.Sprintf("cut off %s: connects to %d peers before, to none after", what, len(peers)), nil
-}
-
-// reachable lists the peers that n can connect to.
-func reachable(ctx context.Context, c *cluster.Cluster, n *cluster.Node) []*cluster.Node {
-	var peers []*cluster.Node
-	for _, peer := range c.Nodes() {
-		if peer != n && probe(ctx, c, n.Index, peer.Addrs.Raft) == nil {
-			peers = append(peers, peer)
+	if f.Needs&NeedsSlow != 0 {
+		if _, ok := net.(cluster.Shaper); !ok {
+			return errors.New("nemesis: this network has no slow links")
 		}
 	}
-	return peers
-}
-
-const probeTimeout = 200 * time.Millisecond
-
-func probe(ctx context.Context, c *cluster.Cluster, from int, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	return c.Network().Probe(ctx, from, addr)
-}
-
-func isTimeout(err error) bool {
-	var nerr net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &nerr) && nerr.Timeout()
+	if f.Needs&NeedsSmallDisks != 0 && os.Geteuid() != 0 {
+		return errors.New("nemesis: mounting a file system needs root")
+	}
+	if f.Needs&NeedsGroups != 0 {
+		return groupsAvailable()
+	}
+	return nil
 }

@@ -92,43 +92,150 @@ func fault(t *testing.T, name string) Fault {
 	return f[0]
 }
 
+// strikeAt injects a fault at a node and fails the test if that did not work.
+func strikeAt(t *testing.T, name string, c *cluster.Cluster, n *cluster.Node, seed uint64) *wound {
+	t.Helper()
+	f := fault(t, name)
+	if err := f.Available(c.Network()); err != nil {
+		t.Skipf("%s: %v", name, err)
+	}
+	w, err := f.inject(t.Context(), &site{c: c, target: n, rng: rand.New(rand.NewPCG(seed, 1))})
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return w
+}
+
+func healed(t *testing.T, w *wound) string {
+	t.Helper()
+	proof, err := w.heal(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return proof
+}
+
+// awaitListening waits until a helper is up after so many starts.
+func awaitListening(t *testing.T, n *cluster.Node) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); strings.Count(n.LogTail(1<<20), "listening") < n.Starts(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("not listening again")
+		}
+	}
+}
+
 func TestFaultsTakeEffectAndHeal(t *testing.T) {
 	c := startHelpers(t, false)
 	n := c.Node("n2")
-	rng := rand.New(rand.NewPCG(1, 1))
 	for _, step := range []struct {
 		name, proof string
 		hurt        func() bool
 	}{
 		{"pause", "state T", func() bool { s, _ := n.State(); return s == "T" }},
 		{"kill", "signal: killed", func() bool { return !n.Running() }},
+		{"kill-majority", "signal: killed", func() bool { return !n.Running() && len(c.RunningAddrs()) == 1 }},
+		{"kill-all", "signal: killed", func() bool { return len(c.RunningAddrs()) == 0 }},
 		{"stop", "exit status 0", func() bool { return !n.Running() }},
 	} {
-		f := fault(t, step.name)
-		if err := f.Available(c.Network()); err != nil {
-			t.Fatal(err)
-		}
 		pid := n.PID()
-		proof, err := f.inject(t.Context(), c, n, rng)
-		if err != nil || !strings.Contains(proof, step.proof) || !step.hurt() {
-			t.Errorf("%s: %q, %v", step.name, proof, err)
+		w := strikeAt(t, step.name, c, n, 1)
+		if !strings.Contains(w.proof, step.proof) || !step.hurt() || w.nodes[0] != n {
+			t.Errorf("%s: %q", step.name, w.proof)
 		}
-		if err := f.heal(c, n); err != nil || !n.Running() {
-			t.Errorf("%s healed: running %v, %v", step.name, n.Running(), err)
+		healed(t, w)
+		if len(c.RunningAddrs()) != 3 {
+			t.Errorf("%s healed: %d nodes run", step.name, len(c.RunningAddrs()))
 		}
 		if (n.PID() == pid) != (step.name == "pause") {
 			t.Errorf("%s: pid %d before, %d after", step.name, pid, n.PID())
 		}
-		if step.name != "pause" {
-			for deadline := time.Now().Add(10 * time.Second); strings.Count(n.LogTail(1<<20), "listening") < n.Starts(); time.Sleep(5 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatal("not listening again")
-				}
-			}
+		for _, n := range c.Nodes() {
+			awaitListening(t, n)
 		}
 	}
 	if err := fault(t, "isolate").Available(c.Network()); !errors.Is(err, cluster.ErrNoPartitions) {
 		t.Errorf("isolate on loopback: %v", err)
+	}
+}
+
+// A node's CPU and memory are bounded, and a fault that nobody feels is an error.
+func TestGroups(t *testing.T) {
+	c := startHelpers(t, false)
+	n := c.Node("n1")
+	for _, name := range []string{"cpu", "memory"} {
+		w := strikeAt(t, name, c, n, 1)
+		if _, err := w.heal(t.Context()); !errors.Is(err, ErrNoEffect) {
+			t.Errorf("%s of a process that does nothing: %v", name, err)
+		}
+		left, err := filepath.Glob(fmt.Sprintf("%s/*/raftmq-jepsen-%d-*", groupRoot, os.Getpid()))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	}
+}
+
+// The file system is full when the fault says so, and has room again when it is healed.
+func TestDiskFull(t *testing.T) {
+	c := startHelpers(t, false)
+	if err := fault(t, "disk-full").Available(c.Network()); err != nil {
+		t.Skip(err)
+	}
+	unmount, err := MountSmallDisks(c)
+	if err != nil {
+		t.Skipf("no tmpfs: %v", err)
+	}
+	defer func() {
+		if err := unmount(); err != nil {
+			t.Error(err)
+		}
+	}()
+	n := c.Node("n3")
+	if err := os.WriteFile(filepath.Join(n.DataDir, "x"), make([]byte, 5<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w := strikeAt(t, "disk-full", c, n, 1)
+	if !strings.Contains(w.proof, "no space left") {
+		t.Errorf("%q", w.proof)
+	}
+	healed(t, w)
+	if err := os.WriteFile(filepath.Join(n.DataDir, "y"), make([]byte, 5<<20), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// Bits are flipped where something is written, ends are cut off, and everything else stays as it is.
+func TestDamage(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	sound := make([]byte, 1<<20)
+	copy(sound[100:], "what is written")
+	for seed := range uint64(20) {
+		if err := os.WriteFile(path, sound, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := writtenByte(f, rand.New(rand.NewPCG(seed, 0)))
+		f.Close()
+		if err != nil || at >= 0 && (at < 100 || at >= 115) {
+			t.Fatalf("seed %d: byte %d, %v", seed, at, err)
+		}
+		if at < 0 && seed == 0 {
+			t.Log("nothing found with seed 0")
+		}
+	}
+	for _, rel := range []string{"store/commitlog/0", "store/consumequeue/T/0/0", "raft/wal/1", "store/lock"} {
+		p := filepath.Join(dir, "data", rel)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte("x"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	byKind, err := dataFiles(filepath.Join(dir, "data"))
+	if err != nil || len(byKind) != 3 || len(byKind["store/consumequeue"]) != 1 || byKind["raft/wal"] == nil {
+		t.Errorf("%v, %v", byKind, err)
 	}
 }
 
@@ -153,10 +260,11 @@ func TestNoEffectIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, err := isolate(t.Context(), c, c.Node("n1"), rand.New(rand.NewPCG(1, 1))); !errors.Is(err, ErrNoEffect) {
+	at := &site{c: c, target: c.Node("n1"), rng: rand.New(rand.NewPCG(1, 1))}
+	if _, err := isolate(t.Context(), at); !errors.Is(err, ErrNoEffect) {
 		t.Errorf("isolate without effect: %v", err)
 	}
-	if _, err := kill(t.Context(), c, c.Node("n1"), nil); !errors.Is(err, cluster.ErrNotRunning) {
+	if _, err := fault(t, "kill").inject(t.Context(), at); !errors.Is(err, cluster.ErrNotRunning) {
 		t.Errorf("kill of nothing: %v", err)
 	}
 }
@@ -164,33 +272,72 @@ func TestNoEffectIsNoticed(t *testing.T) {
 func TestIsolate(t *testing.T) {
 	c := startHelpers(t, true)
 	n := c.Node("n1")
-	f := fault(t, "isolate")
-	if err := f.Available(c.Network()); err != nil {
-		t.Fatal(err)
-	}
 	seen := map[bool]bool{}
 	for seed := uint64(0); len(seen) < 2 && seed < 20; seed++ {
-		proof, err := f.inject(t.Context(), c, n, rand.New(rand.NewPCG(seed, 0)))
-		if err != nil || !strings.Contains(proof, "2 peers before") {
-			t.Fatalf("isolate: %q, %v", proof, err)
+		w := strikeAt(t, "isolate", c, n, seed)
+		if !strings.Contains(w.proof, "of 4 links one way 4 connected before") {
+			t.Fatalf("isolate: %q", w.proof)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		fromClients := c.Network().Probe(ctx, cluster.Host, n.Addrs.Raft) != nil
 		cancel()
-		if fromClients != strings.Contains(proof, "peers and clients") {
-			t.Errorf("%q, but clients cut off: %v", proof, fromClients)
+		if fromClients != strings.Contains(w.proof, "peers and clients") {
+			t.Errorf("%q, but clients cut off: %v", w.proof, fromClients)
 		}
 		seen[fromClients] = true
-		if err := f.heal(c, n); err != nil {
-			t.Fatal(err)
-		}
-		if len(reachable(t.Context(), c, n)) != 2 {
-			t.Fatal("still cut off after healing")
-		}
+		healed(t, w)
+		allOpen(t, c)
 	}
 	if len(seen) < 2 {
 		t.Error("20 seeds gave only one way of isolating")
 	}
+}
+
+// allOpen makes sure that every node connects to every other one.
+func allOpen(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	for _, a := range c.Nodes() {
+		for _, b := range c.Nodes() {
+			if a != b && probe(t.Context(), c, link{a, b}) != nil {
+				t.Fatalf("%s does not reach %s after healing", a.ID, b.ID)
+			}
+		}
+	}
+}
+
+// What other faults cut is what they say, and all of it heals.
+func TestPartitions(t *testing.T) {
+	c := startHelpers(t, true)
+	n := c.Node("n2")
+	for name, proof := range map[string]string{"halves": "n2 against the others: of 4 links", "ring": "of 2 links", "partial": "between n2 and n", "one-way": "its peers: of 2 links",
+		"partial+pause": "pause: process state T"} {
+		w := strikeAt(t, name, c, n, 3)
+		if !strings.Contains(w.proof, proof) {
+			t.Errorf("%s: %q", name, w.proof)
+		}
+		healed(t, w)
+		allOpen(t, c)
+	}
+}
+
+// Slow links are slow, lossy ones lose, and both are as before when they are healed.
+func TestShapedLinks(t *testing.T) {
+	c := startHelpers(t, true)
+	n := c.Node("n1")
+	slow := strikeAt(t, "slow", c, n, 1)
+	t.Log(slow.proof)
+	t.Log(healed(t, slow))
+	allOpen(t, c)
+	lossy := strikeAt(t, "loss", c, n, 1)
+	shaper := c.Network().(cluster.Shaper)
+	for deadline := time.Now().Add(30 * time.Second); shaper.Shaped().Dropped == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is dropped")
+		}
+		_ = probe(t.Context(), c, link{n, c.Node("n2")})
+	}
+	t.Log(lossy.proof, healed(t, lossy))
+	allOpen(t, c)
 }
 
 func TestParse(t *testing.T) {
@@ -198,8 +345,8 @@ func TestParse(t *testing.T) {
 	if err != nil || len(got) != 4 || got[2].Name != "isolate" {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, bad := range []string{"", "kill,", "earthquake"} {
-		if _, err := Parse(bad); err == nil || !strings.Contains(err.Error(), "known are kill, stop, pause, isolate") {
+	for _, bad := range []string{"", "kill,", "earthquake", "kill+earthquake"} {
+		if _, err := Parse(bad); err == nil || !strings.Contains(err.Error(), "known are kill, kill-minority") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"raftmq/jepsen/cluster"
@@ -65,41 +66,50 @@ func Run(ctx context.Context, c *cluster.Cluster, rec *history.Recorder, cfg Con
 func strike(ctx context.Context, c *cluster.Cluster, rec *history.Recorder, cfg *Config, f Fault, rng *rand.Rand) error {
 	// The plan must not depend on how the cluster fares, so every draw is made in any case.
 	wantLeader, other, hold := rng.Float64() < cfg.LeaderShare, rng.IntN(len(c.Nodes())), between(rng, cfg.Hold)
-	detail := rand.New(rand.NewPCG(rng.Uint64(), 0))
+	s := &site{c: c, target: c.Nodes()[other], rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
 	healing := context.WithoutCancel(ctx)
-	target := c.Nodes()[other]
+	lctx, cancel := context.WithTimeout(healing, cfg.Recovery)
+	leader, err := c.Leader(lctx)
+	cancel()
+	if err != nil {
+		return fmt.Errorf("nemesis: before %s: %w", f.Name, err)
+	}
 	role := "any node"
 	if wantLeader {
-		lctx, cancel := context.WithTimeout(healing, cfg.Recovery)
-		leader, err := c.Leader(lctx)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("nemesis: before %s: %w", f.Name, err)
-		}
-		target, role = leader, "the leader"
+		s.target, role = leader, "the leader"
 	}
-	op := rec.Begin(history.Op{Kind: history.Fault, Process: "nemesis", Fault: f.Name, Node: target.ID, Queue: -1, Offset: -1})
-	proof, err := f.inject(healing, c, target, detail)
+	op := rec.Begin(history.Op{Kind: history.Fault, Process: "nemesis", Fault: f.Name, Node: s.target.ID, Queue: -1, Offset: -1})
+	w, err := f.inject(healing, s)
 	if err == nil {
-		cfg.Logf("%s %s (%s): %s", f.Name, target.ID, role, proof)
+		cfg.Logf("%s %s (%s): %s", f.Name, s.target.ID, role, w.proof)
 		wait(ctx, hold)
 	}
-	// Heal even what failed half-way.
-	err = errors.Join(err, f.heal(c, target))
+	proof := w.proof
+	if w.heal != nil { // also what failed half-way
+		more, herr := w.heal(healing)
+		if more != "" {
+			proof += "; " + more
+		}
+		err = errors.Join(err, herr)
+	}
 	if err == nil {
 		healed := rec.Now()
 		rctx, cancel := context.WithTimeout(healing, cfg.Recovery)
-		var leader *cluster.Node
-		leader, err = c.WaitServing(rctx)
+		var now *cluster.Node
+		now, err = c.WaitServing(rctx)
 		cancel()
 		if err == nil {
-			cfg.Logf("%s %s healed, all nodes serve after %v, %s leads", f.Name, target.ID, (rec.Now() - healed).Round(time.Millisecond), leader.ID)
+			cfg.Logf("%s %s healed, all nodes serve after %v, %s leads; %s", f.Name, s.target.ID, (rec.Now() - healed).Round(time.Millisecond), now.ID, proof)
 		}
 	}
 	op.Outcome, op.Detail = history.OK, fmt.Sprintf("%s (%s), held %v", proof, role, hold)
+	op.Spares = f.isolates && !slices.Contains(w.nodes, leader)
+	for _, n := range w.nodes {
+		op.Nodes = append(op.Nodes, n.ID)
+	}
 	if err != nil {
 		op.Outcome, op.Error = history.Fail, err.Error()
-		err = fmt.Errorf("nemesis: %s %s: %w", f.Name, target.ID, err)
+		err = fmt.Errorf("nemesis: %s %s: %w", f.Name, s.target.ID, err)
 	}
 	rec.End(op)
 	return err

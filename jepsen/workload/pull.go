@@ -87,8 +87,13 @@ func decode(body []byte, topic string, queue int32) ([]Delivery, error) {
 		out = append(out, Delivery{
 			Value:   ValueOf(m.Body),
 			UniqKey: m.GetProperty(primitive.PropertyUniqueClientMessageIdKeyIndex),
+			Topic:   topic,
 			Queue:   queue,
 			Offset:  m.QueueOffset,
+			Size:    len(m.Body),
+			Sum:     crc32.ChecksumIEEE(m.Body),
+			Stored:  m.StoreTimestamp,
+			Tries:   int(m.ReconsumeTimes),
 		})
 	}
 	return out, nil
@@ -100,30 +105,39 @@ const readQueueStall = 10 * time.Second
 
 // ReadQueue reads a queue of one node from its first offset to its end.
 func ReadQueue(ctx context.Context, c *client.Client, group, topic string, queue int32, deliver func(Delivery)) (n int, err error) {
+	n, _, err = readQueue(ctx, c, group, topic, queue, deliver)
+	return n, err
+}
+
+// readQueue tells the first offset too: of what lay before it some may have expired while it was read.
+func readQueue(ctx context.Context, c *client.Client, group, topic string, queue int32, deliver func(Delivery)) (n int, first int64, err error) {
 	offset := int64(0)
 	for stalled := time.Now(); ; {
 		p, err := pull(ctx, c, group, topic, queue, offset, false)
 		if err != nil {
-			return n, err
+			return n, first, err
 		}
 		for _, d := range p.messages {
 			if d.Offset < offset {
-				return n, fmt.Errorf("workload: %s[%d]: offset %d read from %d on", topic, queue, d.Offset, offset)
+				return n, first, fmt.Errorf("workload: %s[%d]: offset %d read from %d on", topic, queue, d.Offset, offset)
 			}
 			deliver(d)
 			n++
 		}
+		if p.code == remoting.ResponsePullOffsetMoved && p.next == p.min && p.next > offset {
+			first = p.next
+		}
 		switch {
 		case p.code == remoting.ResponsePullNotFound && p.next >= p.max:
-			return n, nil
+			return n, first, nil
 		case p.next > offset:
 			offset, stalled = p.next, time.Now()
 		case p.code == remoting.ResponsePullRetryImmediately && time.Since(stalled) < readQueueStall:
 			if !sleep(ctx, 20*time.Millisecond) {
-				return n, ctx.Err()
+				return n, first, ctx.Err()
 			}
 		default:
-			return n, fmt.Errorf("workload: %s[%d]: no progress at %d: code %d, next %d, queue [%d,%d)", topic, queue, offset, p.code, p.next, p.min, p.max)
+			return n, first, fmt.Errorf("workload: %s[%d]: no progress at %d: code %d, next %d, queue [%d,%d)", topic, queue, offset, p.code, p.next, p.min, p.max)
 		}
 	}
 }

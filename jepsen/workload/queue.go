@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"raftmq/jepsen/checker"
 	"raftmq/jepsen/cluster"
 	"raftmq/jepsen/history"
 	"raftmq/transport/client"
 )
 
-// Config of a Queue workload. Zero values take the defaults in parentheses.
+// Config of a workload. Zero values take the defaults in parentheses; a workload may have others of its own.
 type Config struct {
+	Kind      string  // of Kinds (queue)
 	Topic     string  // (jepsen)
 	Queues    int     // of the topic (8)
 	Producers int     // (8)
@@ -24,6 +27,7 @@ type Config struct {
 	BodySize  int     // bytes (256)
 	Messages  int     // to send in all; 0 for as many as the time allows
 	Client    Client  // (mixed)
+	Seed      uint64  // of what the workload draws
 	// Grace is how long a send that has begun goes on trying when the load ends (50 s: a stock client
 	// may need 30 to hear of a new leader).
 	Grace time.Duration
@@ -35,6 +39,22 @@ func (c *Config) fillIn() {
 			*p = v
 		}
 	}
+	if c.Kind == "" {
+		c.Kind = checker.Queue
+	}
+	rate, client := 2000.0, Mixed
+	switch c.Kind {
+	case checker.Sizes:
+		rate = 100
+	case checker.Ordered, checker.Transaction, checker.Delay:
+		rate = 400
+	case checker.Retry:
+		rate = 50
+		def(&c.Groups, 1)
+		c.Groups = 1 // dead letters are one group's
+	case checker.Retention:
+		client = Raw // stock consumers may sleep longer than messages are kept
+	}
 	def(&c.Queues, 8)
 	def(&c.Producers, 8)
 	def(&c.Groups, 2)
@@ -44,10 +64,10 @@ func (c *Config) fillIn() {
 		c.Topic = "jepsen"
 	}
 	if c.Rate == 0 {
-		c.Rate = 2000
+		c.Rate = rate
 	}
 	if c.Client == "" {
-		c.Client = Mixed
+		c.Client = client
 	}
 	if c.Grace == 0 {
 		c.Grace = 50 * time.Second
@@ -63,19 +83,24 @@ type Queue struct {
 	groups    []string
 	consumers []Consumer
 	taken     atomic.Int64 // of cfg.Messages
+	wishes    *wishes      // of transactions
+
+	transactors []transactor // that are still asked
 
 	mu struct {
 		sync.Mutex
-		acked    map[string]bool
+		acked    map[string]bool            // that all groups are to get
 		received map[string]map[string]bool // by group
+		wish     map[string]string          // of values that have one
 	}
 }
 
 // NewQueue returns the workload; nothing runs yet.
 func NewQueue(c *cluster.Cluster, rec *history.Recorder, cfg Config) *Queue {
 	cfg.fillIn()
-	w := &Queue{cfg: cfg, cluster: c, rec: rec}
+	w := &Queue{cfg: cfg, cluster: c, rec: rec, wishes: newWishes(rec)}
 	w.mu.acked = map[string]bool{}
+	w.mu.wish = map[string]string{}
 	w.mu.received = map[string]map[string]bool{}
 	for g := range cfg.Groups {
 		group := fmt.Sprintf("%s-group-%d", cfg.Topic, g+1)
@@ -88,11 +113,29 @@ func NewQueue(c *cluster.Cluster, rec *history.Recorder, cfg Config) *Queue {
 // Groups are the consumer groups' names.
 func (w *Queue) Groups() []string { return w.groups }
 
-// SetUp creates the topic and starts the consumers.
+// Info tells the checkers what they need to know.
+func (w *Queue) Info() history.RunInfo {
+	info := history.RunInfo{Workload: w.cfg.Kind, Groups: w.groups, Trimmed: w.cfg.Kind == checker.Retention}
+	if w.cfg.Kind == checker.Retry {
+		info.Dead, info.Tries = deadPrefix+w.groups[0], retryTries
+	}
+	return info
+}
+
+// SetUp creates the topics and starts the consumers.
 func (w *Queue) SetUp(ctx context.Context) error {
 	addrs := w.cluster.ClientAddrs()
-	if err := CreateTopic(ctx, w.cluster.RunningAddrs(), w.cfg.Topic, w.cfg.Queues); err != nil {
-		return err
+	for _, t := range w.topics() {
+		if err := CreateTopic(ctx, w.cluster.RunningAddrs(), t.name, t.queues); err != nil {
+			return err
+		}
+	}
+	if w.cfg.Kind == checker.Retry {
+		// The topic of a new group is made at its first heartbeat; a Go consumer that asked for its route just before asks again
+		// after 30 s.
+		if err := CreateTopic(ctx, w.cluster.RunningAddrs(), retryPrefix+w.groups[0], 1); err != nil {
+			return err
+		}
 	}
 	for g := range w.groups {
 		for i := range w.cfg.Consumers {
@@ -106,6 +149,20 @@ func (w *Queue) SetUp(ctx context.Context) error {
 	return nil
 }
 
+// topicQueues is a topic that is drained in the end.
+type topicQueues struct {
+	name   string
+	queues int
+}
+
+func (w *Queue) topics() []topicQueues {
+	topics := []topicQueues{{w.cfg.Topic, w.cfg.Queues}}
+	if w.cfg.Kind == checker.Retry {
+		topics = append(topics, topicQueues{deadPrefix + w.groups[0], 1})
+	}
+	return topics
+}
+
 // stock tells whether the i-th of some clients is a stock one.
 func (w *Queue) stock(i int) bool {
 	return w.cfg.Client == Stock || w.cfg.Client == Mixed && i%2 == 0
@@ -114,8 +171,18 @@ func (w *Queue) stock(i int) bool {
 func (w *Queue) newConsumer(addrs []string, g, i int) (Consumer, error) {
 	group := w.groups[g]
 	name := fmt.Sprintf("%s-c%d", group, i+1)
-	deliver := func(d Delivery) { w.deliver(name, group, d) }
-	if w.stock(g) {
+	deliver := func(d Delivery) { w.deliver(name, group, d, history.OK) }
+	switch {
+	case w.cfg.Kind == checker.Retry: // sending back is the stock client's business
+		return newStockConsumer(addrs, name, group, w.cfg.Topic, stockConsumption{tries: retryTries, deliver: func(d Delivery) bool {
+			return w.deliver(name, group, d, w.verdict(d)) == history.OK
+		}})
+	case w.cfg.Kind == checker.Ordered: // and so is the lock
+		return newStockConsumer(addrs, name, group, w.cfg.Topic, stockConsumption{ordered: true, now: w.rec.Now, deliver: func(d Delivery) bool {
+			deliver(d)
+			return true
+		}})
+	case w.stock(g):
 		return NewStockConsumer(addrs, name, group, w.cfg.Topic, deliver)
 	}
 	var queues []int32
@@ -125,12 +192,20 @@ func (w *Queue) newConsumer(addrs []string, g, i int) (Consumer, error) {
 	return NewRawConsumer(addrs, i, group, w.cfg.Topic, queues, deliver), nil
 }
 
-func (w *Queue) deliver(process, group string, d Delivery) {
-	w.rec.Add(history.Op{Kind: history.Receive, Process: process, Group: group, Outcome: history.OK,
-		Value: d.Value, UniqKey: d.UniqKey, Topic: w.cfg.Topic, Queue: d.Queue, Offset: d.Offset, Node: d.Node})
+func (w *Queue) deliver(process, group string, d Delivery, verdict history.Outcome) history.Outcome {
+	op := history.Op{Kind: history.Receive, Process: process, Group: group, Outcome: verdict,
+		Value: d.Value, UniqKey: d.UniqKey, Topic: d.Topic, Queue: d.Queue, Offset: d.Offset, Node: d.Node,
+		Size: d.Size, Sum: d.Sum, Stored: d.Stored, Tries: d.Tries}
+	if d.Began > 0 {
+		op.Start, op.End = d.Began, w.rec.Now()
+	}
+	w.rec.Add(op)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.received[group][d.Value] = true
+	if verdict == history.OK || w.mu.wish[d.Value] == history.WishDead && d.Tries >= retryTries {
+		w.mu.received[group][d.Value] = true
+	}
+	return verdict
 }
 
 // Produce sends until ctx ends or all messages are sent, then lets each producer finish the message it is at.
@@ -158,10 +233,22 @@ func (w *Queue) Produce(ctx context.Context) error {
 
 func (w *Queue) newSender(i int) (Sender, error) {
 	name := fmt.Sprintf("%s-p%d", w.cfg.Topic, i+1)
-	if w.stock(i) {
-		return NewStockSender(w.cluster.ClientAddrs(), name, w.cfg.Topic)
+	addrs := w.cluster.ClientAddrs()
+	switch {
+	case w.cfg.Kind == checker.Transaction && w.stock(i):
+		t, err := newStockTransactor(addrs, name, w.cfg.Topic, w.wishes)
+		if err == nil {
+			w.transactors = append(w.transactors, t)
+		}
+		return t, err
+	case w.cfg.Kind == checker.Transaction:
+		t := newRawTransactor(addrs, name, w.cfg.Topic, int32(i%w.cfg.Queues), w.wishes)
+		w.transactors = append(w.transactors, t)
+		return t, nil
+	case w.stock(i):
+		return NewStockSender(addrs, name, w.cfg.Topic)
 	}
-	return NewRawSender(w.cluster.ClientAddrs(), name, w.cfg.Topic, int32(i%w.cfg.Queues)), nil
+	return newRawSender(addrs, name, w.cfg.Topic, int32(i%w.cfg.Queues), w.cfg.Queues), nil
 }
 
 // produce sends process's messages one after the other at its share of the rate. Time lost to a
@@ -171,9 +258,11 @@ func (w *Queue) produce(ctx, giveUp context.Context, process string, s Sender) {
 	if w.cfg.Rate > 0 {
 		every = time.Duration(float64(w.cfg.Producers) / w.cfg.Rate * float64(time.Second))
 	}
+	plan := newPlan(&w.cfg, process)
 	next := time.Now()
-	for seq := 0; ctx.Err() == nil; seq++ {
-		if w.cfg.Messages > 0 && w.taken.Add(1) > int64(w.cfg.Messages) {
+	for ctx.Err() == nil {
+		batch := plan.next()
+		if w.cfg.Messages > 0 && w.taken.Add(int64(len(batch))) > int64(w.cfg.Messages) {
 			return
 		}
 		if now := time.Now(); next.After(now) {
@@ -183,29 +272,43 @@ func (w *Queue) produce(ctx, giveUp context.Context, process string, s Sender) {
 		} else if now.Sub(next) > time.Second {
 			next = now
 		}
-		next = next.Add(every)
-		w.send(giveUp, process, s, NewMessage(fmt.Sprintf("%s-%d", process, seq), w.cfg.BodySize))
+		next = next.Add(every * time.Duration(len(batch)))
+		w.send(giveUp, process, s, batch...)
 	}
 }
 
-// send tries until the message is acknowledged or ctx ends.
-func (w *Queue) send(ctx context.Context, process string, s Sender, m *Message) {
-	op := w.rec.Begin(history.Op{Kind: history.Send, Process: process, Value: m.Value, Topic: w.cfg.Topic, Queue: -1, Offset: -1})
-	defer w.rec.End(op)
+// send tries until the messages are acknowledged or ctx ends.
+func (w *Queue) send(ctx context.Context, process string, s Sender, batch ...*Message) {
+	ops := make([]*history.Op, len(batch))
+	for i, m := range batch {
+		w.wish(m)
+		op := history.Op{Kind: history.Send, Process: process, Value: m.Value, Topic: w.cfg.Topic, Queue: -1, Offset: -1,
+			Size: len(m.Body), Sum: crc32.ChecksumIEEE(m.Body), Key: m.Key, Wish: m.Wish, Delay: m.Delay}
+		if len(batch) > 1 {
+			op.Batch = batch[0].Value
+		}
+		ops[i] = w.rec.Begin(op)
+	}
+	defer func() {
+		for _, op := range ops {
+			w.rec.End(op)
+		}
+	}()
 	refused := true
 	wait := 5 * time.Millisecond
 	for {
-		op.Attempts++
-		ack, err := s.Send(ctx, m)
-		op.UniqKey = m.UniqKey
+		ack, err := s.Send(ctx, batch...)
+		for i, m := range batch {
+			ops[i].Attempts++
+			ops[i].UniqKey = m.UniqKey
+		}
 		if err == nil {
-			op.Outcome, op.Queue, op.Offset, op.Node = history.OK, ack.Queue, ack.Offset, ack.Node
-			w.mu.Lock()
-			w.mu.acked[m.Value] = true
-			w.mu.Unlock()
+			w.acknowledged(ops, ack)
 			return
 		}
-		op.Error = err.Error()
+		for _, op := range ops {
+			op.Error = err.Error()
+		}
 		refused = refused && errors.Is(err, ErrRefused)
 		if !sleep(ctx, wait) {
 			break
@@ -213,7 +316,36 @@ func (w *Queue) send(ctx context.Context, process string, s Sender, m *Message) 
 		wait = min(2*wait, 100*time.Millisecond)
 	}
 	if refused {
-		op.Outcome = history.Fail
+		for _, op := range ops {
+			op.Outcome = history.Fail
+		}
+	}
+}
+
+// wish notes what is to become of a message.
+func (w *Queue) wish(m *Message) {
+	if m.Wish == "" {
+		return
+	}
+	w.wishes.set(m.Value, m.Wish)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.wish[m.Value] = m.Wish
+}
+
+func (w *Queue) acknowledged(ops []*history.Op, ack Ack) {
+	for i, op := range ops {
+		op.Outcome, op.Queue, op.Offset, op.Node = history.OK, ack.Queue, ack.Offset+int64(i), ack.Node
+		if op.Delay > 0 || w.cfg.Kind == checker.Transaction {
+			op.Queue, op.Offset = -1, -1 // where it waits, not where it will be read
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, op := range ops {
+		if op.Wish != history.WishRollback {
+			w.mu.acked[op.Value] = true
+		}
 	}
 }
 
@@ -238,19 +370,25 @@ func (w *Queue) Progress() (acked, delivered int) {
 func (w *Queue) AwaitDelivered(ctx context.Context) {
 	for {
 		if acked, delivered := w.Progress(); acked == delivered || !sleep(ctx, 200*time.Millisecond) {
-			return
+			break
 		}
+	}
+	if w.cfg.Kind == checker.Retry {
+		w.awaitDead(ctx)
 	}
 }
 
-// Close stops the consumers.
+// Close stops the consumers, and the producers that are asked about transactions.
 func (w *Queue) Close() {
 	var wg sync.WaitGroup
 	for _, c := range w.consumers {
 		wg.Go(c.Close)
 	}
+	for _, t := range w.transactors {
+		wg.Go(t.end)
+	}
 	wg.Wait()
-	w.consumers = nil
+	w.consumers, w.transactors = nil, nil
 }
 
 // Drain reads every queue from every node, each on its own, and records what is there.
@@ -268,19 +406,21 @@ func (w *Queue) drainNode(ctx context.Context, n *cluster.Node) {
 	if dialErr == nil {
 		defer c.Close()
 	}
-	for q := range int32(w.cfg.Queues) {
-		op := w.rec.Begin(history.Op{Kind: history.Drained, Process: "drain", Node: n.ID, Topic: w.cfg.Topic, Queue: q, Offset: -1})
-		err := dialErr
-		if err == nil {
-			op.Count, err = ReadQueue(ctx, c, "jepsen-drain", w.cfg.Topic, q, func(d Delivery) {
-				w.rec.Add(history.Op{Kind: history.Drain, Process: "drain", Outcome: history.OK, Node: n.ID,
-					Value: d.Value, UniqKey: d.UniqKey, Topic: w.cfg.Topic, Queue: q, Offset: d.Offset})
-			})
+	for _, t := range w.topics() {
+		for q := range int32(t.queues) {
+			op := w.rec.Begin(history.Op{Kind: history.Drained, Process: "drain", Node: n.ID, Topic: t.name, Queue: q, Offset: -1})
+			err := dialErr
+			if err == nil {
+				op.Count, op.First, err = readQueue(ctx, c, "jepsen-drain", t.name, q, func(d Delivery) {
+					w.rec.Add(history.Op{Kind: history.Drain, Process: "drain", Outcome: history.OK, Node: n.ID,
+						Value: d.Value, UniqKey: d.UniqKey, Topic: t.name, Queue: q, Offset: d.Offset, Size: d.Size, Sum: d.Sum, Stored: d.Stored})
+				})
+			}
+			op.Outcome = history.OK
+			if err != nil {
+				op.Outcome, op.Error = history.Fail, err.Error()
+			}
+			w.rec.End(op)
 		}
-		op.Outcome = history.OK
-		if err != nil {
-			op.Outcome, op.Error = history.Fail, err.Error()
-		}
-		w.rec.End(op)
 	}
 }

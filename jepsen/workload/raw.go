@@ -2,8 +2,10 @@ package workload
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strconv"
 	"sync"
@@ -29,30 +31,37 @@ type rawSender struct {
 	topic    string
 	name     string
 	queue    int32
+	queues   int // of the topic, for keys
 	leader   string
 	uniqueID int
 }
 
 // NewRawSender returns a sender that asks for the leader again after each failed attempt.
 func NewRawSender(addrs []string, name, topic string, queue int32) Sender {
-	return &rawSender{cl: client.NewCluster(nil), addrs: slices.Clone(addrs), topic: topic, name: name, queue: queue}
+	return newRawSender(addrs, name, topic, queue, 1)
 }
 
-func (s *rawSender) Send(ctx context.Context, m *Message) (Ack, error) {
+func newRawSender(addrs []string, name, topic string, queue int32, queues int) *rawSender {
+	return &rawSender{cl: client.NewCluster(nil), addrs: slices.Clone(addrs), topic: topic, name: name, queue: queue, queues: queues}
+}
+
+func (s *rawSender) Send(ctx context.Context, batch ...*Message) (Ack, error) {
 	ctx, cancel := context.WithTimeout(ctx, rawSendTimeout)
 	defer cancel()
-	if m.UniqKey == "" {
-		s.uniqueID++
-		m.UniqKey = fmt.Sprintf("%s-%d", s.name, s.uniqueID)
+	for _, m := range batch {
+		if m.UniqKey == "" {
+			s.uniqueID++
+			m.UniqKey = fmt.Sprintf("%s-%d", s.name, s.uniqueID)
+		}
 	}
-	ack, err := s.attempt(ctx, m)
+	ack, err := s.attempt(ctx, batch)
 	if err != nil {
 		s.leader = ""
 	}
 	return ack, err
 }
 
-func (s *rawSender) attempt(ctx context.Context, m *Message) (Ack, error) {
+func (s *rawSender) attempt(ctx context.Context, batch []*Message) (Ack, error) {
 	if s.leader == "" {
 		if err := s.findLeader(ctx); err != nil {
 			return Ack{}, fmt.Errorf("%w: route: %w", ErrRefused, err)
@@ -63,7 +72,7 @@ func (s *rawSender) attempt(ctx context.Context, m *Message) (Ack, error) {
 		return Ack{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	addr := s.leader
-	resp, err := c.Invoke(ctx, sendRequest(s.topic, s.name, s.queue, m))
+	resp, err := c.Invoke(ctx, s.request(batch))
 	if err != nil {
 		// A fresh connection next time: this one may be to a paused or cut off node.
 		_ = c.Close()
@@ -72,38 +81,87 @@ func (s *rawSender) attempt(ctx context.Context, m *Message) (Ack, error) {
 	return sendAnswer(resp, addr)
 }
 
+// request puts a message, or a batch, to where it belongs.
+func (s *rawSender) request(batch []*Message) *remoting.Command {
+	m, queue := batch[0], s.queue
+	if m.Key != "" {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(m.Key))
+		queue = int32(h.Sum32() % uint32(s.queues))
+	}
+	if len(batch) == 1 {
+		return sendRequest(s.topic, s.name, queue, m)
+	}
+	cmd := sendRequest(s.topic, s.name, queue, &Message{UniqKey: m.UniqKey})
+	cmd.Code, cmd.Body = remoting.RequestSendBatchMessage, nil
+	cmd.Set("i", "")
+	cmd.Set("m", "true")
+	for _, m := range batch {
+		cmd.Body = appendBatchEntry(cmd.Body, m)
+	}
+	return cmd
+}
+
+// appendBatchEntry appends a message as the body of a batch has it (RocketMQ's MessageDecoder.encodeMessage).
+func appendBatchEntry(dst []byte, m *Message) []byte {
+	props := properties(m)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(4+4+4+4+4+len(m.Body)+2+len(props)))
+	dst = binary.BigEndian.AppendUint32(dst, 0) // magic
+	dst = binary.BigEndian.AppendUint32(dst, 0) // checksum, the broker's
+	dst = binary.BigEndian.AppendUint32(dst, 0) // flag
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(m.Body)))
+	dst = append(dst, m.Body...)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(len(props)))
+	return append(dst, props...)
+}
+
+// properties are the message's in the form of the wire.
+func properties(m *Message) string {
+	p := "UNIQ_KEY\x01" + m.UniqKey
+	if m.Level > 0 {
+		p += "\x02DELAY\x01" + strconv.Itoa(m.Level)
+	}
+	return p
+}
+
 // findLeader asks another name server each time, as stock clients do: the one that was asked last may be cut off from
 // the others and name a leader that was.
-func (s *rawSender) findLeader(ctx context.Context) error {
+func (s *rawSender) findLeader(ctx context.Context) (err error) {
+	s.asked++
+	s.leader, err = routeLeader(ctx, s.cl, s.addrs[s.asked%len(s.addrs)], s.topic)
+	return err
+}
+
+// routeLeader asks one name server for the leader of a topic.
+func routeLeader(ctx context.Context, cl *client.Cluster, addr, topic string) (leader string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rawRouteTimeout)
 	defer cancel()
-	s.asked++
-	c, err := s.cl.Client(ctx, s.addrs[s.asked%len(s.addrs)])
+	c, err := cl.Client(ctx, addr)
 	if err != nil {
-		return err
+		return "", err
 	}
 	cmd := &remoting.Command{Code: remoting.RequestGetRouteInfoByTopic}
-	cmd.Set("topic", s.topic)
+	cmd.Set("topic", topic)
 	cmd.Set("acceptStandardJsonOnly", "true")
 	resp, err := c.Invoke(ctx, cmd)
 	if err != nil {
 		_ = c.Close()
-		return err
+		return "", err
 	}
 	if resp.Code != remoting.ResponseSuccess {
-		return fmt.Errorf("code %d, %s", resp.Code, resp.Remark)
+		return "", fmt.Errorf("code %d, %s", resp.Code, resp.Remark)
 	}
 	var route remoting.TopicRouteData
 	if err := route.Decode(resp.Body); err != nil {
-		return err
+		return "", err
 	}
 	for _, b := range route.BrokerDatas {
-		s.leader = b.BrokerAddrs[0]
+		leader = b.BrokerAddrs[0]
 	}
-	if s.leader == "" {
-		return errors.New("no leader in it")
+	if leader == "" {
+		return "", errors.New("no leader in it")
 	}
-	return nil
+	return leader, nil
 }
 
 // sendRequest is a SEND_MESSAGE_V2 (310).
@@ -111,7 +169,7 @@ func sendRequest(topic, group string, queue int32, m *Message) *remoting.Command
 	cmd := &remoting.Command{Code: remoting.RequestSendMessageV2, Body: m.Body}
 	for _, kv := range [][2]string{
 		{"a", group}, {"b", topic}, {"c", "TBW102"}, {"d", "4"}, {"e", strconv.Itoa(int(queue))}, {"f", "0"},
-		{"g", strconv.FormatInt(time.Now().UnixMilli(), 10)}, {"h", "0"}, {"i", "UNIQ_KEY\x01" + m.UniqKey},
+		{"g", strconv.FormatInt(time.Now().UnixMilli(), 10)}, {"h", "0"}, {"i", properties(m)},
 		{"j", "0"}, {"k", "false"}, {"m", "false"},
 	} {
 		cmd.Set(kv[0], kv[1])
@@ -170,6 +228,7 @@ func (r *rawConsumer) consume(ctx context.Context, at int, queue int32) {
 	cl := client.NewCluster(r.addrs)
 	defer cl.Close()
 	next, committed, commitAt := int64(0), int64(0), time.Now()
+	moved := 0 // answers in a row that the offset is none of this queue
 	for ctx.Err() == nil {
 		addr := r.addrs[at%len(r.addrs)]
 		c, err := cl.Client(ctx, addr)
@@ -182,15 +241,18 @@ func (r *rawConsumer) consume(ctx context.Context, at int, queue int32) {
 		}
 		switch {
 		case err != nil, p.code == remoting.ResponsePullOffsetMoved:
-			// The node is down, or is behind what another one has shown: ask the next.
+			// The node is down, or is behind what another one has shown: ask the next. If all say so, what was there has expired.
 			at++
+			if moved++; err == nil && moved > 3*len(r.addrs) && p.next > next {
+				next = p.next
+			}
 			sleep(ctx, 50*time.Millisecond)
 		default:
 			for _, d := range p.messages {
 				d.Node = addr
 				r.deliver(d)
 			}
-			next = max(next, p.next)
+			next, moved = max(next, p.next), 0
 		}
 		if next > committed && time.Since(commitAt) > rawCommitEvery {
 			r.commit(ctx, cl, queue, next)

@@ -9,8 +9,10 @@ package workload
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	"github.com/apache/rocketmq-client-go/v2/primitive"
@@ -35,15 +37,25 @@ var ErrRefused = errors.New("workload: send refused")
 type Message struct {
 	Value   string
 	Body    []byte
-	UniqKey string             // set by the first attempt
+	UniqKey string // set by the first attempt
+	Key     string // messages of one key go to one queue; "" for any queue
+	Level   int    // of delay, 0 for none
+	Delay   time.Duration
+	Wish    string             // see package history
 	stock   *primitive.Message // of the stock client's attempts
 }
 
-// NewMessage makes a body of size bytes (more if the value needs it) that names the value.
+// NewMessage makes a body of size bytes (more if the value needs it) that names the value. What follows the name differs
+// from value to value and from place to place, so that no exchange of pages goes unseen.
 func NewMessage(value string, size int) *Message {
-	body := append([]byte(value), '|')
-	if pad := size - len(body); pad > 0 {
-		body = append(body, bytes.Repeat([]byte{'.'}, pad)...)
+	body := make([]byte, 0, max(size, len(value)+1))
+	body = append(append(body, value...), '|')
+	h := fnv.New64a()
+	_, _ = h.Write(body)
+	for x := h.Sum64(); len(body) < size; x += 0x9e3779b97f4a7c15 {
+		var word [8]byte
+		binary.BigEndian.PutUint64(word[:], x*x^x>>29)
+		body = append(body, word[:min(8, size-len(body))]...)
 	}
 	return &Message{Value: value, Body: body}
 }
@@ -65,17 +77,25 @@ type Ack struct {
 
 // Sender makes attempts to send messages. It is used by one goroutine.
 type Sender interface {
-	// Send makes one attempt. A nil error is an acknowledgement.
-	Send(ctx context.Context, m *Message) (Ack, error)
+	// Send makes one attempt to send one message, or several as a batch. A nil error is an acknowledgement: of the first message,
+	// the others of a batch follow it.
+	Send(ctx context.Context, batch ...*Message) (Ack, error)
 	Close()
 }
 
 // Delivery is one message as a consumer got it.
 type Delivery struct {
 	Value, UniqKey string
+	Topic          string
 	Queue          int32
 	Offset         int64
 	Node           string // that was read, "" where the client can't tell
+	Size           int    // of the body
+	Sum            uint32 // CRC-32 of the body
+	Stored         int64  // Unix milliseconds
+	Tries          int    // how often it was sent back before
+	// Began is when the consumer got it, zero for now.
+	Began time.Duration
 }
 
 // Consumer delivers messages to the function it was made with, until Close.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +34,8 @@ type script struct {
 	keys []string
 }
 
-func (s *script) Send(_ context.Context, m *Message) (Ack, error) {
+func (s *script) Send(_ context.Context, batch ...*Message) (Ack, error) {
+	m := batch[0]
 	m.UniqKey = "key"
 	s.keys = append(s.keys, m.UniqKey)
 	if len(s.errs) > 0 {
@@ -145,7 +147,7 @@ func TestRawSenderAndReadQueue(t *testing.T) {
 		if ack != (Ack{Queue: 2, Offset: int64(i), Node: f.addr}) {
 			t.Errorf("acknowledgement %+v", ack)
 		}
-		want = append(want, Delivery{Value: m.Value, UniqKey: m.UniqKey, Queue: 2, Offset: int64(i)})
+		want = append(want, Delivery{Value: m.Value, UniqKey: m.UniqKey, Topic: "T", Queue: 2, Offset: int64(i), Size: len(m.Body), Sum: crc32.ChecksumIEEE(m.Body)})
 	}
 	got, err := readAll(t, f)
 	if err != nil || !slices.Equal(got, want) {

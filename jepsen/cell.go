@@ -1,0 +1,165 @@
+package jepsen
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Cell is one run of a matrix.
+type Cell struct {
+	Workload string  `json:"workload"`
+	Nemesis  string  `json:"nemesis"`
+	Nodes    int     `json:"nodes"`
+	Seconds  float64 `json:"seconds"` // of load and faults
+	Seed     uint64  `json:"seed"`
+}
+
+// Name names the cell, as a folder can be called.
+func (c Cell) Name() string {
+	return fmt.Sprintf("%s-%s-%d-%d", c.Workload, strings.ReplaceAll(c.Nemesis, ",", "_"), c.Nodes, c.Seed)
+}
+
+// Verdict of a cell.
+type Verdict string
+
+// Verdicts.
+const (
+	Passed  Verdict = "passed"
+	Failed  Verdict = "FAILED"
+	Skipped Verdict = "skipped" // its fault is not to be had here
+)
+
+// CellResult is what came out of a cell.
+type CellResult struct {
+	Cell
+	Verdict    Verdict            `json:"verdict"`
+	Took       float64            `json:"took"` // seconds, all in all
+	Faults     int                `json:"faults"`
+	Sent       int                `json:"sent"`
+	Acked      int                `json:"acked"`
+	Ops        int                `json:"ops"`
+	Unknown    int                `json:"unknown"`
+	Lost       int                `json:"lost"`
+	Duplicates int                `json:"duplicates"`
+	Violations int                `json:"violations"`
+	Gaps       map[string]float64 `json:"gaps"` // seconds without an acknowledgement, the longest of each fault
+	Checks     []string           `json:"checks,omitempty"`
+	Problems   []string           `json:"problems,omitempty"`
+	Kept       string             `json:"kept,omitempty"` // folder of a failed cell
+}
+
+// NewCellResult sums a run up. err is why it could not be made, or that it is not valid.
+func NewCellResult(cell Cell, r *Report, err error) CellResult {
+	out := CellResult{Cell: cell, Verdict: Passed, Gaps: map[string]float64{}}
+	switch {
+	case errors.Is(err, ErrNotHere):
+		out.Verdict = Skipped
+	case err != nil:
+		out.Verdict = Failed
+	}
+	if err != nil && !errors.Is(err, ErrInvalid) {
+		out.Problems = append(out.Problems, err.Error())
+	}
+	if r == nil {
+		return out
+	}
+	out.Took, out.Faults, out.Sent, out.Acked, out.Ops = r.Took.Seconds(), len(r.Faults), r.Sent, r.Acked, r.Ops
+	for _, c := range r.Results {
+		switch c.Name {
+		case "acknowledged but lost":
+			out.Lost = c.Count
+		case "duplicates":
+			out.Duplicates = c.Count
+		case "unknown outcomes":
+			out.Unknown = c.Count
+		}
+		if !c.Valid {
+			out.Violations += max(1, c.Count)
+			out.Checks = append(out.Checks, c.Name)
+			for _, p := range c.Problems[:min(3, len(c.Problems))] {
+				out.Problems = append(out.Problems, c.Name+": "+p)
+			}
+		}
+	}
+	for _, e := range r.Errors {
+		out.Violations++
+		out.Problems = append(out.Problems, e.Error())
+	}
+	for _, g := range r.Gaps {
+		out.Gaps[g.Fault] = max(out.Gaps[g.Fault], g.Length.Seconds())
+	}
+	return out
+}
+
+// Line is the result in a line.
+func (r CellResult) Line() string {
+	longest := 0.0
+	for _, g := range r.Gaps {
+		longest = max(longest, g)
+	}
+	text := fmt.Sprintf("%-7s %5.0f s %3d faults %7d acked %3d lost %4d dup %4d unknown, longest gap %4.1f s", r.Verdict, r.Took, r.Faults,
+		max(r.Acked, r.Ops*btoi(r.Sent == 0)), r.Lost, r.Duplicates, r.Unknown, longest)
+	if len(r.Problems) > 0 && r.Verdict != Passed {
+		text += "\n          " + strings.Join(r.Problems[:min(4, len(r.Problems))], "\n          ")
+	}
+	return text
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// PrintMatrix writes what all cells found: totals, and a row for each nemesis.
+func PrintMatrix(out io.Writer, cells []CellResult) error {
+	type row struct {
+		cells, failed, skipped, faults, acked, ops, lost, dup, unknown, violations int
+		gap, seconds                                                               float64
+	}
+	rows := map[string]*row{}
+	var total row
+	for _, c := range cells {
+		r := rows[c.Nemesis]
+		if r == nil {
+			r = &row{}
+			rows[c.Nemesis] = r
+		}
+		for _, t := range []*row{r, &total} {
+			t.cells++
+			t.failed += btoi(c.Verdict == Failed)
+			t.skipped += btoi(c.Verdict == Skipped)
+			t.faults += c.Faults
+			t.acked += c.Acked
+			t.ops += c.Ops
+			t.lost += c.Lost
+			t.dup += c.Duplicates
+			t.unknown += c.Unknown
+			t.violations += c.Violations
+			t.seconds += c.Took
+			for fault, g := range c.Gaps {
+				if fault != "" {
+					t.gap = max(t.gap, g)
+				}
+			}
+		}
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "\nnemesis\tcells\tfailed\tskipped\tfaults\tacked\tlost\tduplicates\tunknown\tviolations\tlongest gap\tseconds\t")
+	line := func(name string, r *row) {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.0f\t\n", name, r.cells, r.failed, r.skipped, r.faults, r.acked, r.lost, r.dup,
+			r.unknown, r.violations, r.gap, r.seconds)
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(rows), cmp.Compare[string]) {
+		line(name, rows[name])
+	}
+	line("all", &total)
+	return t.Flush()
+}
