@@ -77,7 +77,7 @@ func (f *File) mapCold() (bool, error) {
 // unmap makes a file cold that only the queue holds.
 func (f *File) unmap() {
 	f.mapMu.Lock()
-	if !f.refs.CompareAndSwap(1, 1|cold) {
+	if f.dropped || !f.refs.CompareAndSwap(1, 1|cold) {
 		f.mapMu.Unlock()
 		return
 	}

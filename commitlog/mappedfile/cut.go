@@ -45,7 +45,7 @@ func (q *Queue) Truncate(off int64) error {
 	}
 	q.setFiles(files[:keep])
 	for _, f := range files[keep:] {
-		f.release()
+		f.drop()
 	}
 	cut := q.fileAt(files[:keep], off)
 	changed := false
@@ -85,7 +85,7 @@ func (q *Queue) dropPrepared() (err error) {
 	ahead := q.ahead()
 	q.prepared.Store(nil)
 	for i := len(ahead) - 1; i >= 0; i-- {
-		ahead[i].release()
+		ahead[i].drop()
 		if err == nil { // or it would leave a gap
 			err = q.fs.Remove(ahead[i].path)
 		}
@@ -178,7 +178,7 @@ func (q *Queue) Reset(off int64) error {
 	q.flushed.Store(off)
 	q.rewritten.Store(math.MaxInt64)
 	for _, f := range files {
-		f.release()
+		f.drop()
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func (q *Queue) DeleteBefore(off int64) (removed int, err error) {
 	for _, f := range files[:removed] {
 		q.hanged.Add(1) // until the last view lets go
 		f.hanged.Store(&q.hanged)
-		f.release()
+		f.drop()
 	}
 	for {
 		flushed := q.flushed.Load()

@@ -21,6 +21,7 @@ type File struct {
 	// removed is set before the name goes: a cold file can't be mapped any more then.
 	removed atomic.Bool
 	mapMu   sync.Mutex // serialises mapping and unmapping
+	dropped bool       // the queue's own reference is gone, or about to go; guarded by mapMu
 	// handle and data are nil while the file is cold; they may be used by who holds a reference of his own.
 	handle Handle
 	data   []byte
@@ -154,6 +155,14 @@ func (q *Queue) allocateTo(f *File, have, n int64) error {
 		have = f.allocated.Load()
 	}
 	return nil
+}
+
+// drop gives the queue's own reference back. From then on the last reference is a view's, and evict must not take it for the queue's.
+func (f *File) drop() {
+	f.mapMu.Lock()
+	f.dropped = true
+	f.mapMu.Unlock()
+	f.release()
 }
 
 // release gives one reference back. An error of unmapping is unreachable for the holder of a

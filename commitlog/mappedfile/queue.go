@@ -335,7 +335,7 @@ func (q *Queue) Close() error {
 	q.filesMu.Unlock()
 	q.dropBuffers(files)
 	for _, f := range files {
-		f.release()
+		f.drop()
 	}
 	return err
 }

@@ -271,7 +271,7 @@ func f05(ctx context.Context, t *testing.T, c *cluster.Cluster, rec *history.Rec
 	}
 	watcher := workload.NewRawConsumer([]string{old.Addrs.Client}, 0, "watch-old-leader", topic, queues, func(d workload.Delivery) {
 		rec.Add(history.Op{Kind: history.Receive, Process: "watcher", Group: "watch-old-leader", Outcome: history.OK,
-			Value: d.Value, UniqKey: d.UniqKey, Topic: topic, Queue: d.Queue, Offset: d.Offset, Node: d.Node})
+			Value: d.Value, UniqKey: d.UniqKey, Topic: topic, Queue: d.Queue, Offset: d.Offset, Node: d.Node, Size: d.Size, Sum: d.Sum})
 	})
 	defer watcher.Close()
 	op := rec.Begin(history.Op{Kind: history.Fault, Process: "nemesis", Fault: "isolate, kill, start alone, heal", Node: old.ID, Queue: -1, Offset: -1})
