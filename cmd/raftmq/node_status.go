@@ -62,7 +62,6 @@ func (n *node) status() remoting.NodeStatus {
 	}
 	s.Peers = n.peers(state)
 	n.storeHealth(&s)
-	n.healing(&s)
 	if state.Role == raftnode.Leader {
 		s.Replicas = n.replicas.status()
 	}

@@ -48,12 +48,6 @@ func (n *node) repairLog(_ context.Context, req remoting.RepairLogRequest) (any,
 	return struct{}{}, n.group.store.SuspectLog(req.From, req.To, fmt.Errorf("the leader asks for a comparison: %s", req.Reason))
 }
 
-// healing adds to the status how many sealed segments there are, and how many have a checksum that the replicas have agreed on.
-func (n *node) healing(s *remoting.NodeStatus) {
-	size := n.cfg.MappedFileSizeCommitLog
-	s.Scrub.Segments, s.Scrub.Agreed = int(max(s.LogMax/size-(s.LogMin+size-1)/size, 0)), n.group.tables.SegmentSums()
-}
-
 // damageProblem says in one sentence what of the log is damaged, and what to do; "" when nothing is.
 func (n *node) damageProblem() string {
 	damaged := n.group.store.RepairStats().Damaged

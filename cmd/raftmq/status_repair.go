@@ -9,7 +9,9 @@ import (
 // storeHealth fills in what the status says about scrub and repair.
 func (n *node) storeHealth(s *remoting.NodeStatus) {
 	scrub, repair := n.group.store.ScrubStats(), n.group.store.RepairStats()
-	s.Scrub = &remoting.ScrubStatus{At: scrub.At, End: scrub.End, Rate: scrub.Rate, Passes: scrub.Passes}
+	size := n.cfg.MappedFileSizeCommitLog
+	s.Scrub = &remoting.ScrubStatus{At: scrub.At, End: scrub.End, Rate: scrub.Rate, Passes: scrub.Passes,
+		Segments: int(max(s.LogMax/size-(s.LogMin+size-1)/size, 0)), Agreed: n.group.tables.SegmentSums()}
 	if !scrub.Began.IsZero() {
 		s.Scrub.BeganMs = scrub.Began.UnixMilli()
 	}

@@ -56,11 +56,7 @@ func TestF67_ClockSteps(t *testing.T) {
 }
 
 func f67(ctx context.Context, t *testing.T, c *cluster.Cluster, rec *history.Recorder, topic string) error {
-	leader, err := c.Leader(ctx)
-	if err != nil {
-		return err
-	}
-	before, err := leader.Status(ctx)
+	leader, before, err := leading(ctx, c)
 	if err != nil {
 		return err
 	}

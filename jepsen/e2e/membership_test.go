@@ -369,11 +369,7 @@ func TestF65_SuspicionChangesNothing(t *testing.T) {
 		Do: func(ctx context.Context, c *cluster.Cluster, rec *history.Recorder) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute+flap)
 			defer cancel()
-			leader, err := c.Leader(ctx)
-			if err != nil {
-				return err
-			}
-			before, err := leader.Status(ctx)
+			leader, before, err := leading(ctx, c)
 			if err != nil {
 				return err
 			}

@@ -22,6 +22,16 @@ func needCuts(t *testing.T) {
 	}
 }
 
+// leading is the leader and what it says of itself now.
+func leading(ctx context.Context, c *cluster.Cluster) (*cluster.Node, remoting.NodeStatus, error) {
+	leader, err := c.Leader(ctx)
+	if err != nil {
+		return nil, remoting.NodeStatus{}, err
+	}
+	st, err := leader.Status(ctx)
+	return leader, st, err
+}
+
 // unchanged says how the leader and its term differ from before, nil if they don't.
 func unchanged(ctx context.Context, leader *cluster.Node, before remoting.NodeStatus) error {
 	st, err := leader.Status(ctx)
@@ -48,11 +58,7 @@ func TestF47_RejoinDisturbsNobody(t *testing.T) {
 		Do: func(ctx context.Context, c *cluster.Cluster, _ *history.Recorder) error {
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Minute+20*hold)
 			defer cancel()
-			leader, err := c.Leader(ctx)
-			if err != nil {
-				return err
-			}
-			before, err := leader.Status(ctx)
+			leader, before, err := leading(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -95,11 +101,7 @@ func TestF49_PartialPartition(t *testing.T) {
 		Do: func(ctx context.Context, c *cluster.Cluster, rec *history.Recorder) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute+hold)
 			defer cancel()
-			leader, err := c.Leader(ctx)
-			if err != nil {
-				return err
-			}
-			before, err := leader.Status(ctx)
+			leader, before, err := leading(ctx, c)
 			if err != nil {
 				return err
 			}
