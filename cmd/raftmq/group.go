@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,13 +19,11 @@ import (
 	"raftmq/fsm/raftnode"
 	"raftmq/fsm/retention"
 	"raftmq/fsm/transaction"
-	"raftmq/membership"
 	"raftmq/membership/group"
 	"raftmq/transport"
 	"raftmq/transport/broker"
 	"raftmq/transport/client"
 	"raftmq/transport/raftstream"
-	"raftmq/transport/remoting"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -291,78 +287,6 @@ func (g *brokerGroup) stop(ctx context.Context) error {
 	return errors.Join(g.server.Shutdown(ctx), g.raft.Close(), g.trans.Close(), g.stream.Close(), g.peers.Close(), g.drain.close(), g.store.Close())
 }
 
-// hello is what this node says first on a connection to another one's Raft port.
-func (g *brokerGroup) hello() raftstream.Hello {
-	h := raftstream.Hello{NodeID: g.cfg.NodeID, ClusterName: g.cfg.ClusterName, Group: g.cfg.BrokerName, ClusterID: g.identity.ClusterID}
-	if s, ok := g.tables.Settings(); ok {
-		h.ClusterID = s.ClusterID
-	}
-	return h
-}
-
-// hasPeers reports whether another node could lead.
-func (g *brokerGroup) hasPeers() bool {
-	servers, err := g.raft.Servers()
-	return err != nil || len(servers) > 1
-}
-
-// prepare runs on a new leader before it takes writes: the first leader of a cluster fixes its settings and its first feature level.
-func (g *brokerGroup) prepare(apply func([]byte) error) error {
-	if _, ok := g.tables.Settings(); ok {
-		return nil
-	}
-	id, err := randomID(8)
-	if err != nil {
-		return err
-	}
-	b, err := command.AppendJSON(nil, command.KindSettings, command.Settings{ClusterID: id, ClusterName: g.cfg.ClusterName, BrokerName: g.cfg.BrokerName,
-		SegmentSize: g.cfg.MappedFileSizeCommitLog, AutoCreateTopic: g.cfg.AutoCreateTopic, AutoCreateGroup: g.cfg.AutoCreateGroup,
-		DefaultTopicQueues: g.cfg.DefaultTopicQueues, MessageDelayLevel: g.cfg.MessageDelayLevel})
-	if err != nil {
-		return err
-	}
-	if level := g.firstLevel(); level > command.Oldest {
-		if b, err = command.AppendJSON(b, command.KindLevel, command.Raise{Level: level}); err != nil {
-			return err
-		}
-	}
-	return apply(b)
-}
-
-// checkSettings refuses a node that is configured otherwise than its cluster (Same-Bytes).
-func (g *brokerGroup) checkSettings(s command.Settings) error {
-	switch {
-	case s.SegmentSize != g.cfg.MappedFileSizeCommitLog:
-		return fmt.Errorf("--mapped-file-size-commit-log is %d here and %d in this cluster, where it was fixed at bootstrap: start the node with %d",
-			g.cfg.MappedFileSizeCommitLog, s.SegmentSize, s.SegmentSize)
-	case !slices.Equal(s.DelayLevels(), g.cfg.delayLevels()):
-		return fmt.Errorf("--message-delay-level is %q here and %v in this cluster, where it was fixed at bootstrap", g.cfg.MessageDelayLevel, s.DelayLevels())
-	case s.ClusterName != g.cfg.ClusterName:
-		return fmt.Errorf("--cluster-name is %s here and %s in this cluster", g.cfg.ClusterName, s.ClusterName)
-	case s.BrokerName != g.cfg.BrokerName:
-		return fmt.Errorf("--broker-name is %s here and %s in this group", g.cfg.BrokerName, s.BrokerName)
-	case g.identity.ClusterID != "" && s.ClusterID != g.identity.ClusterID:
-		return fmt.Errorf("--data-dir %s belongs to cluster %s, its peers to cluster %s: join the right cluster or wipe the node", g.cfg.DataDir, g.identity.ClusterID, s.ClusterID)
-	}
-	return nil
-}
-
-// warnIgnored names flags that the cluster settled at bootstrap and that say something else here.
-func (g *brokerGroup) warnIgnored(s command.Settings) {
-	for _, f := range []struct {
-		flag          string
-		here, cluster any
-	}{
-		{"auto-create-topic", g.cfg.AutoCreateTopic, s.AutoCreateTopic},
-		{"auto-create-group", g.cfg.AutoCreateGroup, s.AutoCreateGroup},
-		{"default-topic-queues", g.cfg.DefaultTopicQueues, s.DefaultTopicQueues},
-	} {
-		if f.here != f.cluster {
-			g.logger.Warn("flag has no effect, the cluster's value was fixed at bootstrap", "flag", "--"+f.flag, "value", f.here, "cluster-value", f.cluster)
-		}
-	}
-}
-
 func (g *brokerGroup) stateChanged(s raftnode.State) {
 	g.alone.leader(s.LeaderID != "")
 	g.drain.stateChanged(s)
@@ -411,211 +335,6 @@ func (g *brokerGroup) learnTarget(ctx context.Context) {
 		}
 	}
 	g.logger.Info("caught up with the cluster", "applied-index", g.fsm.Applied())
-}
-
-// leaderAddr is the leader's node id and client address, "" when unknown.
-func (g *brokerGroup) leaderAddr() (nodeID, clientAddr string) {
-	id := g.raft.State().LeaderID
-	if id == "" {
-		return "", ""
-	}
-	return id, g.clientAddrOf(id)
-}
-
-func (g *brokerGroup) clientAddrOf(nodeID string) string {
-	if n, ok := g.tables.Node(nodeID); ok {
-		return n.ClientAddr
-	}
-	return g.gossipAddr(nodeID)
-}
-
-func (g *brokerGroup) brokerIDOf(nodeID string) int64 {
-	n, _ := g.tables.Node(nodeID)
-	return n.Number
-}
-
-// replicas are the broker ids of the nodes that do not lead and are alive for gossip.
-func (g *brokerGroup) replicas() (ids []int64) {
-	leader := g.raft.State().LeaderID
-	for _, n := range g.tables.Nodes() {
-		if n.ID != leader && g.alive(n.ID) {
-			ids = append(ids, n.Number)
-		}
-	}
-	return ids
-}
-
-var errNoLeader = errors.New("no leader is known; try again")
-
-// forward sends a request to the leader.
-func (g *brokerGroup) forward(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error) {
-	id, addr := g.leaderAddr()
-	if addr == "" {
-		return nil, errNoLeader
-	}
-	if id == g.cfg.NodeID {
-		return nil, fmt.Errorf("this node leads: %w", errNoLeader)
-	}
-	c, err := g.peers.Client(ctx, addr)
-	if err != nil {
-		return nil, fmt.Errorf("forward to leader %s at %s: %w", id, addr, err)
-	}
-	return c.Invoke(ctx, cmd)
-}
-
-// peerAddrs are the client addresses of the group's other nodes.
-func (g *brokerGroup) peerAddrs() (addrs []string) {
-	for _, n := range g.tables.Nodes() {
-		if n.ID != g.cfg.NodeID && n.ClientAddr != "" {
-			addrs = append(addrs, n.ClientAddr)
-		}
-	}
-	return addrs
-}
-
-// askPeer sends a request to another node.
-func (g *brokerGroup) askPeer(ctx context.Context, addr string, cmd *remoting.Command) (*remoting.Command, error) {
-	c, err := g.peers.Client(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	return c.Invoke(ctx, cmd)
-}
-
-// askLeader passes a request on; false when this node leads or the leader is not in reach.
-func (g *brokerGroup) askLeader(ctx context.Context, cmd *remoting.Command) (*remoting.Command, bool) {
-	if g.raft.State().Ready {
-		return nil, false
-	}
-	resp, err := g.forward(ctx, cmd)
-	if err != nil {
-		g.logger.Debug("leader was not asked", "request", remoting.RequestCodeName(cmd.Code), "error", err)
-	}
-	return resp, err == nil
-}
-
-// propose applies one command on this node, which must lead, and returns what the tables said to it.
-func (g *brokerGroup) propose(ctx context.Context, encoded []byte) error {
-	result, i, err := g.raft.ProposeWait(ctx, encoded)
-	if err != nil {
-		return err
-	}
-	return result.(command.Results)[i].Err
-}
-
-// proposeKV changes the KV table: here, or, on a follower, by asking the leader with the request that a client would send.
-func (g *brokerGroup) proposeKV(ctx context.Context, encoded []byte) error {
-	err := g.propose(ctx, encoded)
-	if !errors.Is(err, raftnode.ErrNotLeader) {
-		return err
-	}
-	req, err := kvRequest(encoded)
-	if err != nil {
-		return err
-	}
-	resp, err := g.forward(ctx, req)
-	if err != nil {
-		return err
-	}
-	if resp.Code != remoting.ResponseSuccess {
-		return fmt.Errorf("the leader answered %s: %s", remoting.ResponseCodeName(resp.Code), resp.Remark)
-	}
-	return nil
-}
-
-func kvRequest(encoded []byte) (*remoting.Command, error) {
-	r, err := command.NewReader(append(command.AppendEntryHead(nil), encoded...))
-	if err != nil {
-		return nil, err
-	}
-	c, _, err := r.Next()
-	if err != nil {
-		return nil, err
-	}
-	var kv command.KVPut // KVDelete has a part of its fields
-	if err := json.Unmarshal(c.Payload, &kv); err != nil {
-		return nil, fmt.Errorf("%w: %w", command.ErrMalformed, err)
-	}
-	req := &remoting.Command{Code: remoting.RequestDeleteKVConfig}
-	if c.Kind == command.KindKVPut {
-		req.Code = remoting.RequestPutKVConfig
-		req.Set("value", kv.Value)
-	}
-	req.Set("namespace", kv.Namespace)
-	req.Set("key", kv.Key)
-	return req, nil
-}
-
-// updateNode stores a member's addresses in the tables when they differ. Leader only.
-func (g *brokerGroup) updateNode(ctx context.Context, m membership.Member) error {
-	want := command.NodePut{ID: m.NodeID, ClientAddr: m.ClientAddr, RaftAddr: m.RaftAddr, HTTPAddr: m.HTTPAddr, Version: m.Version}
-	if have, ok := g.tables.Node(m.NodeID); ok && have.NodePut == want {
-		return nil
-	}
-	encoded, err := command.AppendJSON(nil, command.KindNodePut, want)
-	if err != nil {
-		return err
-	}
-	return g.propose(ctx, encoded)
-}
-
-// delayLevels are those of MessageDelayLevel, which Validate has checked.
-func (c *Config) delayLevels() []time.Duration {
-	return command.Settings{MessageDelayLevel: c.MessageDelayLevel}.DelayLevels()
-}
-
-func portOf(hostPort string) string {
-	_, port, _ := net.SplitHostPort(hostPort)
-	return port
-}
-
-// voters is the reconciler's view of the group's Raft configuration.
-type voters struct{ g *brokerGroup }
-
-func (v voters) List() ([]membership.Voter, error) {
-	servers, err := v.g.raft.Servers()
-	if err != nil {
-		return nil, err
-	}
-	out := make([]membership.Voter, len(servers))
-	for i, s := range servers {
-		out[i] = membership.Voter{NodeID: s.ID, Incarnation: s.Incarnation, RaftAddr: s.RaftAddr, Votes: s.Voter}
-	}
-	return out, nil
-}
-
-func asServer(v membership.Voter) raftnode.Server {
-	return raftnode.Server{ID: v.NodeID, Incarnation: v.Incarnation, RaftAddr: v.RaftAddr, Voter: v.Votes}
-}
-
-func (v voters) AddNonvoter(m membership.Voter) error { return v.g.raft.AddNonvoter(asServer(m)) }
-func (v voters) AddVoter(m membership.Voter) error    { return v.g.raft.AddVoter(asServer(m)) }
-func (v voters) Remove(m membership.Voter) error      { return v.g.raft.RemoveServer(asServer(m)) }
-
-// LastContact is when a node last answered this leader.
-func (v voters) LastContact(nodeID string) time.Time {
-	for _, c := range v.g.raft.Contacts() {
-		if c.ID == nodeID {
-			return c.At
-		}
-	}
-	return time.Time{}
-}
-
-// CaughtUp asks the node itself what it has applied.
-func (v voters) CaughtUp(ctx context.Context, m membership.Member) (bool, error) {
-	committed := v.g.raft.Indexes().Commit
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	s, err := fetchStatus(ctx, m.ClientAddr)
-	if err != nil {
-		return false, err
-	}
-	if s.NodeID != m.NodeID || s.ClusterName != m.ClusterName {
-		return false, fmt.Errorf("node %s of cluster %s answers at %s, where %s should", s.NodeID, s.ClusterName, m.ClientAddr, m.NodeID)
-	}
-	const near = 64 // entries; the last ones arrive while we ask
-	return s.AppliedIndex+near >= committed, nil
 }
 
 // lead runs what only a leader does, until ctx ends with the leadership.

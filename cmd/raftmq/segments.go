@@ -29,7 +29,7 @@ func (n *node) segmentLoop(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if command.Admit([]byte{byte(command.KindSegmentSum), 1, 0, 0, 0, 0}, n.group.tables.Level()) != nil {
+		if !command.KindSegmentSum.AllowedAt(n.group.tables.Level()) {
 			continue // some node may be of an older raftmq
 		}
 		size := n.cfg.MappedFileSizeCommitLog

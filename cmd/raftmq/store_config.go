@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"path/filepath"
 	"strconv"
 
@@ -62,4 +63,9 @@ func (c *Config) properties() map[string]string {
 		"transactionTimeOut": strconv.FormatInt(c.TransactionTimeout.Milliseconds(), 10), "transactionCheckMax": strconv.Itoa(c.TransactionCheckMax),
 		"transactionCheckInterval": strconv.FormatInt(c.TransactionCheckInterval.Milliseconds(), 10),
 	}
+}
+
+func portOf(hostPort string) string {
+	_, port, _ := net.SplitHostPort(hostPort)
+	return port
 }

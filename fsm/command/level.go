@@ -42,6 +42,12 @@ func (k Kind) level(version uint8) Level {
 	return 0
 }
 
+// AllowedAt reports whether all members of a cluster of the given level can apply commands of this kind.
+func (k Kind) AllowedAt(cluster Level) bool {
+	need := k.level(1)
+	return k == KindLevel || need != 0 && need <= cluster
+}
+
 // Admit returns ErrLevel for an encoded command that not all members of a cluster of the given level can apply.
 func Admit(encoded []byte, cluster Level) error {
 	if len(encoded) < commandHead {

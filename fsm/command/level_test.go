@@ -14,6 +14,9 @@ func TestF83_NothingOfAHigherLevelIsAdmitted(t *testing.T) {
 		known[need]++
 		for cluster := Oldest; cluster <= Newest; cluster++ {
 			err := Admit([]byte{byte(kind), 1, 0, 0, 0, 0}, cluster)
+			if allowed := Kind(kind).AllowedAt(cluster); allowed != (err == nil) {
+				t.Errorf("kind %d in a cluster of level %d: allowed %t, admitted with %v", kind, cluster, allowed, err)
+			}
 			switch {
 			case Kind(kind) == KindLevel:
 				if err != nil {
