@@ -78,11 +78,17 @@ func (l *link) where(id raft.ServerID, configured raft.ServerAddress) raft.Serve
 	return at
 }
 
-// AppendEntries implements raft.Transport.
+// maxAppendBytes bounds one replication call, which carries one entry at least. Raft counts entries only, and sixteen of 1 MiB
+// do not pass a link of 1 MB/s before the call's deadline: they would be sent again and again.
+const maxAppendBytes = 4 << 20
+
+// AppendEntries implements raft.Transport. It sends as many entries as one call may carry: Raft goes on behind the last one that is in args when the call
+// returns.
 func (l *link) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if l.shut.Load() {
 		return errAside
 	}
+	args.Entries = firstBytes(args.Entries, maxAppendBytes)
 	err := l.Transport.AppendEntries(id, l.where(id, target), args, resp)
 	if err == nil && resp.Term <= args.Term {
 		var last uint64
@@ -95,6 +101,16 @@ func (l *link) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 		l.note(id, last)
 	}
 	return err
+}
+
+// firstBytes is a head of entries of at most limit bytes, the first one in any case.
+func firstBytes(entries []*raft.Log, limit int64) []*raft.Log {
+	for i, e := range entries {
+		if limit -= entrySize(e); limit < 0 && i > 0 {
+			return entries[:i]
+		}
+	}
+	return entries
 }
 
 // AppendEntriesPipeline implements raft.Transport: never (F91).

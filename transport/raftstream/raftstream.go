@@ -224,28 +224,3 @@ func (l *Layer) Close() error {
 	}
 	return nil
 }
-
-// conn leaves the layer's list when it is closed.
-type conn struct {
-	net.Conn
-	layer    *Layer
-	stranger bool // accepted and not greeted yet; only its reader looks at it
-}
-
-// Read implements net.Conn. Raft has one reader for each accepted connection.
-func (c *conn) Read(b []byte) (int, error) {
-	if c.stranger {
-		if err := c.layer.welcome(c.Conn); err != nil {
-			return 0, err
-		}
-		c.stranger = false
-	}
-	return c.Conn.Read(b)
-}
-
-func (c *conn) Close() error {
-	c.layer.mu.Lock()
-	delete(c.layer.conns, c)
-	c.layer.mu.Unlock()
-	return c.Conn.Close()
-}
