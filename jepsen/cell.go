@@ -51,7 +51,8 @@ type CellResult struct {
 	Gaps       map[string]float64 `json:"gaps"` // seconds without an acknowledgement, the longest of each fault
 	Checks     []string           `json:"checks,omitempty"`
 	Problems   []string           `json:"problems,omitempty"`
-	Kept       string             `json:"kept,omitempty"` // folder of a failed cell
+	Kept       string             `json:"kept,omitempty"`  // folder of a failed cell
+	Build      string             `json:"build,omitempty"` // source of the server
 }
 
 // NewCellResult sums a run up. err is why it could not be made, or that it is not valid.
@@ -118,48 +119,86 @@ func btoi(b bool) int {
 	return 0
 }
 
-// PrintMatrix writes what all cells found: totals, and a row for each nemesis.
-func PrintMatrix(out io.Writer, cells []CellResult) error {
-	type row struct {
-		cells, failed, skipped, faults, acked, ops, lost, dup, unknown, violations int
-		gap, seconds                                                               float64
+// row is what some results add up to.
+type row struct {
+	cells, failed, skipped, again, faults, acked, ops, lost, dup, unknown, violations int
+	gap, seconds                                                                      float64
+}
+
+// add counts a result. One that failed and was superseded by another run of its cell adds its load, and is not a failed cell any more.
+func (t *row) add(c *CellResult, superseded bool) {
+	t.faults += c.Faults
+	t.acked += c.Acked
+	if c.Sent == 0 {
+		t.ops += c.Ops
+	}
+	t.dup += c.Duplicates
+	t.unknown += c.Unknown
+	t.seconds += c.Took
+	for fault, g := range c.Gaps {
+		if fault != "" {
+			t.gap = max(t.gap, g)
+		}
+	}
+	if superseded {
+		t.again++
+		return
+	}
+	t.cells++
+	t.failed += btoi(c.Verdict == Failed)
+	t.skipped += btoi(c.Verdict == Skipped)
+	t.lost += c.Lost
+	t.violations += c.Violations
+}
+
+// PrintMatrix writes what all cells found: a row for each nemesis, totals, and the runs that failed. Of several results of a cell the last one
+// counts; an earlier one adds its messages, and if it had failed it is listed all the same.
+func PrintMatrix(out io.Writer, results []CellResult) error {
+	last := map[string]int{}
+	for i := range results {
+		last[results[i].Name()] = i
 	}
 	rows := map[string]*row{}
+	builds := map[string]int{}
 	var total row
-	for _, c := range cells {
+	for i := range results {
+		c := &results[i]
 		r := rows[c.Nemesis]
 		if r == nil {
 			r = &row{}
 			rows[c.Nemesis] = r
 		}
-		for _, t := range []*row{r, &total} {
-			t.cells++
-			t.failed += btoi(c.Verdict == Failed)
-			t.skipped += btoi(c.Verdict == Skipped)
-			t.faults += c.Faults
-			t.acked += c.Acked
-			t.ops += c.Ops
-			t.lost += c.Lost
-			t.dup += c.Duplicates
-			t.unknown += c.Unknown
-			t.violations += c.Violations
-			t.seconds += c.Took
-			for fault, g := range c.Gaps {
-				if fault != "" {
-					t.gap = max(t.gap, g)
-				}
-			}
-		}
+		superseded := last[c.Name()] != i
+		r.add(c, superseded)
+		total.add(c, superseded)
+		builds[c.Build]++
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\nnemesis\tcells\tfailed\tskipped\tfaults\tacked\tlost\tduplicates\tunknown\tviolations\tlongest gap\tseconds\t")
+	fmt.Fprintln(t, "\nnemesis\tcells\tfailed\trun again\tskipped\tfaults\tacknowledged\tother operations\tlost\tduplicates\tunknown\tviolations\tlongest gap\tseconds\t")
 	line := func(name string, r *row) {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.0f\t\n", name, r.cells, r.failed, r.skipped, r.faults, r.acked, r.lost, r.dup,
-			r.unknown, r.violations, r.gap, r.seconds)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.0f\t\n", name, r.cells, r.failed, r.again, r.skipped, r.faults, r.acked, r.ops,
+			r.lost, r.dup, r.unknown, r.violations, r.gap, r.seconds)
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(rows), cmp.Compare[string]) {
 		line(name, rows[name])
 	}
 	line("all", &total)
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, b := range slices.Sorted(maps.Keys(builds)) {
+		if b != "" {
+			fmt.Fprintf(out, "%d runs of build %s\n", builds[b], b)
+		}
+	}
+	for i := range results {
+		if c := &results[i]; c.Verdict == Failed {
+			what := "failed"
+			if last[c.Name()] != i {
+				what = "failed and was run again"
+			}
+			fmt.Fprintf(out, "%s %s, seed %d, build %s: %s: %s\n", c.Workload, c.Nemesis, c.Seed, c.Build, what, strings.Join(c.Problems[:min(1, len(c.Problems))], ""))
+		}
+	}
+	return nil
 }

@@ -105,7 +105,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Workload.Kind = kind.Name
+	cfg.Workload.Kind, cfg.Time = kind.Name, max(cfg.Time, kind.Least)
 	cfg.Workload.Seed = cfg.Seed
 	began := time.Now()
 	report := &Report{Dir: cfg.Dir}

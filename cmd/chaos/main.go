@@ -36,7 +36,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newRun(), newList(), newMatrix(), newCheck(), newPage(), newQuickstart())
+	root.AddCommand(newRun(), newList(), newMatrix(), newTotals(), newCheck(), newPage(), newQuickstart())
 	return root
 }
 

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,20 +42,27 @@ func newMatrix() *cobra.Command {
 		results, dir  string
 		limit         time.Duration
 		again         bool
+		rates         map[string]string
+		rounds        int
 	)
 	cmd := &cobra.Command{
 		Use:   "matrix [flags] [-- SERVER FLAGS]",
 		Short: "Run every workload under every nemesis, one after the other",
-		Long: `matrix runs its cells one after the other and writes one line for each, and a table in the end.
-Results go to a file, one JSON object a line. Cells that are in it already are not run again, so a
-matrix that was interrupted goes on where it was. History and logs of failed cells are kept.`,
+		Long: `matrix runs its cells one after the other, in an order drawn from the seed, and writes one line for
+each, and a table in the end. Results go to a file, one JSON object a line. Cells that are in it already
+are not run again, so a matrix that was interrupted goes on where it was. History and logs of failed
+cells are kept.`,
 		Example: `  chaos matrix --time 60s --results night.jsonl
-  chaos matrix --workloads queue,delay --nemeses kill,wipe,halves+disk-full`,
+  chaos matrix --workloads queue,delay --nemeses kill,wipe,halves+disk-full --rates queue=1000`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(cmd, args); err != nil {
 				return err
 			}
-			cells, err := plan(loads, faults, &f.cfg)
+			rate, err := parseRates(rates)
+			if err != nil {
+				return err
+			}
+			cells, err := plan(loads, faults, &f.cfg, rounds)
 			if err != nil {
 				return err
 			}
@@ -66,15 +77,22 @@ matrix that was interrupted goes on where it was. History and logs of failed cel
 				return err
 			}
 			defer done()
+			built, err := buildOf(bin)
+			if err != nil {
+				return err
+			}
 			run := func(ctx context.Context, cell jepsen.Cell, dir string) (*jepsen.Report, error) {
 				cfg := f.cfg
 				if err := want(&cfg, cell.Workload, cell.Nemesis); err != nil {
 					return nil, err
 				}
 				cfg.Binary, cfg.Dir, cfg.Seed = bin, dir, cell.Seed
+				if r, ok := rate[cell.Workload]; ok {
+					cfg.Workload.Rate = r
+				}
 				return jepsen.Run(ctx, cfg)
 			}
-			return runMatrix(cmd.Context(), cells, matrixConfig{results: results, dir: dir, limit: limit, again: again, out: cmd.OutOrStdout(), run: run})
+			return runMatrix(cmd.Context(), cells, matrixConfig{results: results, dir: dir, build: built, limit: limit, again: again, out: cmd.OutOrStdout(), run: run})
 		},
 	}
 	fs := cmd.Flags()
@@ -82,6 +100,8 @@ matrix that was interrupted goes on where it was. History and logs of failed cel
 	fs.StringVar(&loads, "workloads", "all", "`names` of workloads, separated by commas")
 	fs.StringVar(&faults, "nemeses", "all", "`names` of nemeses, separated by commas; A+B is one of both at the same time")
 	f.register(fs)
+	fs.StringToStringVar(&rates, "rates", nil, "messages per second of single workloads, as `NAME=RATE,…`; the others have --rate's")
+	fs.IntVar(&rounds, "rounds", 1, "how `often` each cell is run, each time with another seed")
 	fs.StringVar(&results, "results", "chaos-results.jsonl", "`file` of results; cells that are in it are not run again")
 	fs.StringVar(&dir, "dir", "", "`folder` for what is kept of failed cells (default beside the results)")
 	fs.DurationVar(&limit, "limit", 0, "begin no cell after this `duration`; 0 for none")
@@ -89,8 +109,43 @@ matrix that was interrupted goes on where it was. History and logs of failed cel
 	return cmd
 }
 
-// plan lists the cells. A cell's seed follows from the matrix's, so that one can be repeated alone.
-func plan(loads, faults string, cfg *jepsen.Config) (cells []jepsen.Cell, err error) {
+// parseRates reads --rates.
+func parseRates(rates map[string]string) (map[string]float64, error) {
+	out := map[string]float64{}
+	for name, text := range rates {
+		if _, err := workload.KindOf(name); err != nil {
+			return nil, fmt.Errorf("--rates: %w", err)
+		}
+		rate, err := strconv.ParseFloat(text, 64)
+		if err != nil || rate == 0 {
+			return nil, fmt.Errorf("--rates %s=%s: a number of messages per second, negative for no limit", name, text)
+		}
+		out[name] = rate
+	}
+	return out, nil
+}
+
+// buildOf names the source that a binary was built from: its revision, and + if there were changes, or what the linker knows.
+func buildOf(bin string) (string, error) {
+	info, err := buildinfo.ReadFile(bin)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", bin, err)
+	}
+	revision, changed := info.Main.Version, ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(12, len(s.Value))]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = "+"
+		}
+	}
+	return revision + changed, nil
+}
+
+// plan lists the cells, round after round, each in an order of its own, so that a matrix that is cut short has seen a bit of all. A cell's
+// seed follows from the matrix's, so that one can be repeated alone.
+func plan(loads, faults string, cfg *jepsen.Config, rounds int) (cells []jepsen.Cell, err error) {
 	var names []string
 	if loads == "all" {
 		for _, k := range workload.Kinds() {
@@ -103,22 +158,34 @@ func plan(loads, faults string, cfg *jepsen.Config) (cells []jepsen.Cell, err er
 	if faults != "all" {
 		nemeses = strings.Split(faults, ",")
 	}
-	for _, n := range nemeses {
-		for _, l := range names {
-			var probe jepsen.Config
-			if err := want(&probe, l, n); err != nil {
-				return nil, err
+	if rounds < 1 {
+		return nil, fmt.Errorf("--rounds %d: at least one", rounds)
+	}
+	for round := range rounds {
+		begin := len(cells)
+		for _, n := range nemeses {
+			for _, l := range names {
+				var probe jepsen.Config
+				if err := want(&probe, l, n); err != nil {
+					return nil, err
+				}
+				h := fnv.New64a()
+				fmt.Fprint(h, cfg.Seed, l, n, cfg.Nodes)
+				if round > 0 {
+					fmt.Fprint(h, " ", round)
+				}
+				cells = append(cells, jepsen.Cell{Workload: l, Nemesis: n, Nodes: cfg.Nodes, Seconds: cfg.Time.Seconds(), Seed: h.Sum64() % 1_000_000})
 			}
-			h := fnv.New64a()
-			fmt.Fprint(h, cfg.Seed, l, n, cfg.Nodes)
-			cells = append(cells, jepsen.Cell{Workload: l, Nemesis: n, Nodes: cfg.Nodes, Seconds: cfg.Time.Seconds(), Seed: h.Sum64() % 1_000_000})
 		}
+		// By what is drawn for each cell and not by place: a cell keeps its turn when others come to be.
+		slices.SortStableFunc(cells[begin:], func(a, b jepsen.Cell) int { return cmp.Compare(a.Seed, b.Seed) })
 	}
 	return cells, nil
 }
 
 type matrixConfig struct {
 	results, dir string
+	build        string // of the server
 	limit        time.Duration
 	again        bool
 	out          io.Writer
@@ -127,29 +194,37 @@ type matrixConfig struct {
 
 func runMatrix(ctx context.Context, cells []jepsen.Cell, cfg matrixConfig) error {
 	began := time.Now()
-	known, err := readResults(cfg.results)
+	earlier, whole, err := readResults(cfg.results)
 	if err != nil {
 		return err
 	}
+	known := newest(earlier)
 	file, err := os.OpenFile(cfg.results, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	var out []jepsen.CellResult
+	if err := file.Truncate(whole); err != nil {
+		return err
+	}
+	planned := map[string]bool{}
+	for _, cell := range cells {
+		planned[cell.Name()] = true
+	}
+	out := slices.DeleteFunc(slices.Clone(earlier), func(r jepsen.CellResult) bool { return !planned[r.Name()] })
 	left := 0
 	for i, cell := range cells {
 		old, ok := known[cell.Name()]
 		switch {
 		case ok && (old.Verdict != jepsen.Failed || !cfg.again):
-			out = append(out, old)
 			continue
 		case ctx.Err() != nil, cfg.limit > 0 && time.Since(began) > cfg.limit:
 			left++
 			continue
 		}
 		fmt.Fprintf(cfg.out, "%3d/%d %-12s %-16s ", i+1, len(cells), cell.Workload, cell.Nemesis)
-		result := oneCell(ctx, cell, &cfg)
+		result := oneCell(ctx, cell, &cfg, earlier)
+		result.Build = cfg.build
 		if ctx.Err() != nil {
 			fmt.Fprintln(cfg.out, "interrupted")
 			left++
@@ -171,20 +246,34 @@ func runMatrix(ctx context.Context, cells []jepsen.Cell, cfg matrixConfig) error
 	if left > 0 {
 		fmt.Fprintf(cfg.out, "%d cells are left; the same command goes on with them\n", left)
 	}
-	if slices.ContainsFunc(out, func(r jepsen.CellResult) bool { return r.Verdict == jepsen.Failed }) {
-		return fmt.Errorf("cells have failed; their histories are in %s", cfg.dir)
+	for _, r := range newest(out) {
+		if r.Verdict == jepsen.Failed {
+			return fmt.Errorf("cells have failed; their histories are in %s", cfg.dir)
+		}
 	}
 	return ctx.Err()
 }
 
-// oneCell runs a cell in a folder of its own, which stays if it fails.
-func oneCell(ctx context.Context, cell jepsen.Cell, cfg *matrixConfig) jepsen.CellResult {
+// newest are the last results of each cell.
+func newest(results []jepsen.CellResult) map[string]jepsen.CellResult {
+	known := map[string]jepsen.CellResult{}
+	for _, r := range results {
+		known[r.Name()] = r
+	}
+	return known
+}
+
+// oneCell runs a cell in a folder of its own, which stays if it fails, beside that of an earlier try which has failed.
+func oneCell(ctx context.Context, cell jepsen.Cell, cfg *matrixConfig, earlier []jepsen.CellResult) jepsen.CellResult {
 	dir := filepath.Join(cfg.dir, cell.Name())
-	_ = os.RemoveAll(dir) // of an earlier try
+	for try := 2; slices.ContainsFunc(earlier, func(r jepsen.CellResult) bool { return r.Kept == dir }); try++ {
+		dir = filepath.Join(cfg.dir, fmt.Sprintf("%s-%d", cell.Name(), try))
+	}
+	_ = os.RemoveAll(dir) // of a try that was interrupted
 	report, err := cfg.run(ctx, cell, dir)
 	result := jepsen.NewCellResult(cell, report, err)
 	switch {
-	case result.Verdict != jepsen.Failed:
+	case result.Verdict != jepsen.Failed, ctx.Err() != nil:
 		_ = os.RemoveAll(dir)
 	default:
 		result.Kept = dir
@@ -201,25 +290,27 @@ func oneCell(ctx context.Context, cell jepsen.Cell, cfg *matrixConfig) jepsen.Ce
 	return result
 }
 
-// readResults returns the newest result of each cell.
-func readResults(path string) (map[string]jepsen.CellResult, error) {
-	known := map[string]jepsen.CellResult{}
-	f, err := os.Open(path)
+// readResults returns all results of a file, in the order in which they were made, and how far the file is whole: the last line may be
+// cut off.
+func readResults(path string) (results []jepsen.CellResult, whole int64, err error) {
+	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return known, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	defer f.Close()
-	for dec := json.NewDecoder(f); ; {
-		var r jepsen.CellResult
-		switch err := dec.Decode(&r); {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF): // the last line may be cut off
-			return known, nil
-		case err != nil:
-			return nil, fmt.Errorf("%s: %w", path, err)
+	for n := 1; ; n++ {
+		line, rest, ok := bytes.Cut(text, []byte{'\n'})
+		if !ok {
+			return results, whole, nil
 		}
-		known[r.Cell.Name()] = r
+		var r jepsen.CellResult
+		if err := json.Unmarshal(line, &r); err != nil {
+			return nil, 0, fmt.Errorf("%s:%d: %w", path, n, err)
+		}
+		results = append(results, r)
+		whole += int64(len(line)) + 1
+		text = rest
 	}
 }

@@ -157,6 +157,7 @@ func newView(run *Run) *view {
 			slices.SortStableFunc(copies, func(a, b copyOf) int { return cmp.Compare(a.offset, b.offset) })
 		}
 	}
+	slices.SortStableFunc(v.faults, func(a, b *history.Op) int { return cmp.Compare(a.Start, b.Start) })
 	v.values = slices.SortedFunc(maps.Keys(v.sends), func(a, b string) int {
 		x, y := v.sends[a], v.sends[b]
 		return cmp.Or(cmp.Compare(x.Process, y.Process), cmp.Compare(x.Start, y.Start), cmp.Compare(a, b))
@@ -222,12 +223,14 @@ func (v *view) queues() []queue {
 	})
 }
 
-// stored is the set of values on one node.
+// stored is the set of values on one node, in the topics that they were sent to.
 func (v *view) stored(node string) map[string]bool {
 	set := map[string]bool{}
-	for _, copies := range v.logs[node] {
+	for q, copies := range v.logs[node] {
 		for _, c := range copies {
-			set[c.value] = true
+			if op := v.sends[c.value]; op == nil || op.Topic == q.topic {
+				set[c.value] = true
+			}
 		}
 	}
 	return set

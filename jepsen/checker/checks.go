@@ -3,6 +3,7 @@ package checker
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	"raftmq/jepsen/history"
 )
@@ -333,5 +334,30 @@ func logsEqual(v *view) Result {
 		}
 	}
 	r.Summary = fmt.Sprintf("%d bytes, checksum %s", first.LogMax-first.LogMin, first.LogChecksum)
+	return r
+}
+
+// patience is how long a cluster that is well may refuse a producer that goes on trying: stock clients need 30 s to hear of a new leader.
+const patience = 40 * time.Second
+
+// neverAcknowledged: a message was tried again and again while no fault was about, and never taken.
+func neverAcknowledged(v *view) Result {
+	r := Result{Name: "never acknowledged", Valid: true}
+	for _, value := range v.values {
+		op := v.sends[value]
+		if op.Outcome == history.OK {
+			continue
+		}
+		well := op.Start
+		for _, f := range v.faults {
+			if f.Start < op.End {
+				well = max(well, f.End)
+			}
+		}
+		if op.End-well > patience {
+			r.problem("%s: %d attempts, the last %v with no fault about: %s", value, op.Attempts, (op.End - well).Round(time.Second), op.Error)
+		}
+	}
+	r.Summary = fmt.Sprintf("%d", r.Count)
 	return r
 }

@@ -150,7 +150,7 @@ func retryKept(v *view) Result {
 			case history.WishRetry:
 				retries++
 				if got < 1 {
-					r.problem("%s: %s was sent back to %s and never came again", op.Value, op.Value, group)
+					r.problem("%s: %s was sent back and never came again", group, op.Value)
 				}
 			case history.WishDead:
 				letters++

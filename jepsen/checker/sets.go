@@ -24,6 +24,7 @@ func checks() []check {
 		{"missing on a node", lostOnNode},
 		{"read but never sent", neverSent},
 		{"refused but stored", refusedButStored},
+		{"never acknowledged", neverAcknowledged},
 		{"bytes differ", bytesDiffer},
 		{"other message at the acknowledged offset", ackedPosition},
 		{"out of order", order},
@@ -64,7 +65,7 @@ func checkOf(name string) func(*view) Result {
 }
 
 // stored is what holds of every message, whatever it was for.
-var stored = []string{"drained", "acknowledged but lost", "missing on a node", "read but never sent", "refused but stored", "bytes differ",
+var stored = []string{"drained", "acknowledged but lost", "missing on a node", "read but never sent", "refused but stored", "never acknowledged", "bytes differ",
 	"two values at one offset", "holes in a queue", "duplicates"}
 
 // ended is what holds of every run.

@@ -32,6 +32,8 @@ type Kind struct {
 	Name, About string
 	// Flags are the servers', besides those of every run.
 	Flags []string
+	// Least is the shortest load that shows what the workload is for (0: any).
+	Least time.Duration
 }
 
 // Kinds are all workloads.
@@ -52,10 +54,10 @@ func Kinds() []Kind {
 		{Name: checker.Retry, About: "messages that consumers send back: they come again, and the hopeless become dead letters",
 			Flags: []string{"--message-delay-level", "1s 1s 1s 1s 1s 1s"}},
 		{Name: checker.Topics, About: "topics are created, changed, deleted and looked up: linearizable"},
-		{Name: checker.Sizes, About: "bodies of 0 bytes to 4 MiB"},
+		{Name: checker.Sizes, About: "bodies of a few bytes to 4 MiB"},
 		{Name: checker.Retention, About: "messages expire after 15 s while others are sent",
 			Flags: []string{"--file-reserved-time", "15s", "--delete-when", "00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23",
-				"--mapped-file-size-commit-log", "2MiB"}},
+				"--mapped-file-size-commit-log", "2MiB"}, Least: 40 * time.Second},
 	}
 }
 

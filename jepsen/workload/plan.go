@@ -14,9 +14,11 @@ import (
 var delays = [...]time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 7 * time.Second}
 
 const (
-	batchSize  = 12 // at most
-	keysEach   = 4  // of a producer
-	largest    = 4<<20 - 1024
+	batchSize = 12 // at most
+	keysEach  = 4  // of a producer
+	largest   = 4 << 20
+	// packing is what a body that cannot be made smaller may grow by in the stock client, which compresses every large one.
+	packing    = 16 << 10
 	retryEvery = 10 // so many messages have one that is sent back at first
 	deadEvery  = 40 // and so many one that is sent back always
 )
@@ -25,14 +27,19 @@ const (
 type plan struct {
 	cfg     *Config
 	process string
+	largest int // body
 	rng     *rand.Rand
 	seq     int
 }
 
-func newPlan(cfg *Config, process string) *plan {
+func newPlan(cfg *Config, process string, stock bool) *plan {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(process))
-	return &plan{cfg: cfg, process: process, rng: rand.New(rand.NewPCG(cfg.Seed, h.Sum64()))}
+	p := &plan{cfg: cfg, process: process, largest: largest, rng: rand.New(rand.NewPCG(cfg.Seed, h.Sum64()))}
+	if stock {
+		p.largest -= packing
+	}
+	return p
 }
 
 // next is a message, or those of a batch.
@@ -81,7 +88,7 @@ func (p *plan) message() *Message {
 func (p *plan) size() int {
 	switch x := p.rng.IntN(1000); {
 	case x < 5:
-		return largest
+		return p.largest
 	case x < 20:
 		return 256<<10 + p.rng.IntN(1<<20)
 	case x < 200:

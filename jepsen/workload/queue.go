@@ -225,7 +225,7 @@ func (w *Queue) Produce(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	for i, s := range senders {
-		wg.Go(func() { w.produce(ctx, giveUp, fmt.Sprintf("p%d", i+1), s) })
+		wg.Go(func() { w.produce(ctx, giveUp, i, s) })
 	}
 	wg.Wait()
 	return nil
@@ -251,14 +251,15 @@ func (w *Queue) newSender(i int) (Sender, error) {
 	return newRawSender(addrs, name, w.cfg.Topic, int32(i%w.cfg.Queues), w.cfg.Queues), nil
 }
 
-// produce sends process's messages one after the other at its share of the rate. Time lost to a
+// produce sends the i-th producer's messages one after the other at its share of the rate. Time lost to a
 // fault is not made up for.
-func (w *Queue) produce(ctx, giveUp context.Context, process string, s Sender) {
+func (w *Queue) produce(ctx, giveUp context.Context, i int, s Sender) {
+	process := fmt.Sprintf("p%d", i+1)
 	var every time.Duration
 	if w.cfg.Rate > 0 {
 		every = time.Duration(float64(w.cfg.Producers) / w.cfg.Rate * float64(time.Second))
 	}
-	plan := newPlan(&w.cfg, process)
+	plan := newPlan(&w.cfg, process, w.stock(i))
 	next := time.Now()
 	for ctx.Err() == nil {
 		batch := plan.next()

@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"bytes"
+	"compress/zlib"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"raftmq/jepsen/checker"
 	"raftmq/jepsen/history"
 	"raftmq/transport/client"
 )
@@ -102,7 +105,7 @@ func TestProduceSendsAllAndStops(t *testing.T) {
 	w := NewQueue(nil, rec, Config{Rate: -1, Messages: 100})
 	var wg sync.WaitGroup
 	for i := range 4 {
-		wg.Go(func() { w.produce(t.Context(), t.Context(), fmt.Sprint("p", i), &script{}) })
+		wg.Go(func() { w.produce(t.Context(), t.Context(), i, &script{}) })
 	}
 	wg.Wait()
 	ops, err := rec.Close()
@@ -126,7 +129,7 @@ func TestRate(t *testing.T) {
 	w := NewQueue(nil, rec, Config{Rate: 100, Producers: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	w.produce(ctx, ctx, "p", &script{})
+	w.produce(ctx, ctx, 0, &script{})
 	// 100 a second for 0.3 s; a slow machine sends fewer, never more.
 	if ops, err := rec.Close(); err != nil || len(ops) > 32 || len(ops) == 0 {
 		t.Errorf("%d operations, %v", len(ops), err)
@@ -262,6 +265,29 @@ func TestRawConsumerFollowsTheQueue(t *testing.T) {
 			}
 		case <-time.After(10 * time.Second):
 			t.Fatal("nothing delivered")
+		}
+	}
+}
+
+// The largest body is what the broker takes, and what the stock client makes of it by packing fits too: it compresses bodies that cannot be
+// made smaller.
+func TestLargestBodies(t *testing.T) {
+	cfg := Config{Kind: checker.Sizes, Seed: 1}
+	for _, stock := range []bool{false, true} {
+		p, most := newPlan(&cfg, "p1", stock), 0
+		for range 5000 {
+			most = max(most, p.size())
+		}
+		packed := bytes.Buffer{}
+		z := zlib.NewWriter(&packed)
+		if _, err := z.Write(NewMessage("p1-0", most).Body); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if most > 4<<20 || !stock && most != 4<<20 || stock && (packed.Len() > 4<<20 || most < 4<<20-64<<10) {
+			t.Errorf("stock %v: %d bytes, packed %d", stock, most, packed.Len())
 		}
 	}
 }
