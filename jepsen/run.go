@@ -244,6 +244,9 @@ func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.
 func hurt(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w workload.Workload, faults []nemesis.Fault, report *Report) error {
 	load, cancel := context.WithCancel(ctx)
 	defer cancel()
+	begin := rec.Now()
+	ended := make(chan time.Duration, 1)
+	context.AfterFunc(load, func() { ended <- rec.Now() })
 	struck := make(chan error, 1)
 	go func() {
 		defer cancel()
@@ -260,6 +263,7 @@ func hurt(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Rec
 	}()
 	err := w.Produce(load)
 	cancel()
+	rec.Add(history.Op{Kind: history.Load, Process: "harness", Outcome: history.OK, Start: begin, End: <-ended, Queue: -1, Offset: -1})
 	if nerr := <-struck; nerr != nil {
 		report.Errors = append(report.Errors, nerr)
 	}
@@ -339,7 +343,7 @@ func Judge(ops []history.Op, report *Report) error {
 			if op.Outcome == history.OK {
 				report.Acked++
 			}
-		case history.Leader, history.State, history.Header, history.Decide:
+		case history.Leader, history.State, history.Header, history.Decide, history.Load:
 			continue
 		}
 		if op.Outcome == history.OK {

@@ -287,6 +287,12 @@ func TestGaps(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
+	// The load ends at 10 s; one client goes on trying and is acknowledged much later, when it has heard of the new leader.
+	ops = append(ops[:len(ops)-1], history.Op{Kind: history.Load, Start: 0, End: 10 * second, Outcome: history.OK}, send(30*second, history.OK))
+	want[2] = Gap{Fault: "pause", Node: "n1", At: 7 * second, Length: 2 * second}
+	if got := Gaps(ops); !slices.Equal(got, want) {
+		t.Errorf("with an end of the load: got %+v\nwant %+v", got, want)
+	}
 	if g := Gaps(nil); g != nil {
 		t.Errorf("of nothing: %+v", g)
 	}

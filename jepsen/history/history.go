@@ -33,6 +33,7 @@ const (
 	Delete  Kind = "delete"  // a topic was deleted
 	Get     Kind = "get"     // a topic was looked up; Count is its number of queues, 0 is "none"
 	Decide  Kind = "decide"  // an application said commit for the transaction of Value
+	Load    Kind = "load"    // the time in which clients began new operations
 	State   Kind = "state"   // a node's log at the end, in Log
 	Header  Kind = "run"     // what the run was, in Run; the first operation of a history
 )
