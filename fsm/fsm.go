@@ -250,6 +250,12 @@ func (f *FSM) applyTable(c command.Command) (refusal, err error) {
 			at := f.cfg.Store.Position() // the replicated one: readers may be elsewhere
 			return t.PutSegmentSum(s, at.MinOffset, at.LogEnd)
 		})
+	case command.KindQueueLock:
+		return decodeAnd(c, t.LockQueues)
+	case command.KindQueueUnlock:
+		return decodeAnd(c, t.UnlockQueues)
+	case command.KindQueueLocksAdopt:
+		return decodeAnd(c, t.AdoptQueueLocks)
 	case command.KindLevel:
 		return decodeAnd(c, func(r command.Raise) error {
 			if r.Level > command.Newest {

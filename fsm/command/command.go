@@ -45,6 +45,9 @@ const (
 	KindMark             Kind = 16 // Mark, JSON
 	KindSegmentSum       Kind = 17 // SegmentSum, JSON
 	KindLevel            Kind = 20 // Raise, JSON
+	KindQueueLock        Kind = 23 // QueueLock, JSON
+	KindQueueUnlock      Kind = 24 // QueueUnlock, JSON
+	KindQueueLocksAdopt  Kind = 25 // QueueLocksAdopt, JSON
 )
 
 const (

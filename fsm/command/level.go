@@ -36,7 +36,7 @@ func (k Kind) level(version uint8) Level {
 		return 0
 	case k >= KindAppend && k <= KindMark:
 		return 1
-	case k == KindLevel, k == KindSegmentSum:
+	case k == KindLevel, k == KindSegmentSum, k >= KindQueueLock && k <= KindQueueLocksAdopt:
 		return 2
 	}
 	return 0

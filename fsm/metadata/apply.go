@@ -61,6 +61,7 @@ func (t *Tables) Detach(clusterID string) error {
 	}
 	t.settings.ClusterID = clusterID
 	t.nodes, t.nextNumber = map[string]Node{}, 1
+	clear(t.locks.owners)
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"raftmq/fsm/command"
 )
 
-// Versions of the JSON form: 2 has delay and transaction progress, 3 a feature level and segments' checksums. A newer one is refused with a clear error. Tables are
+// Versions of the JSON form: 2 has delay and transaction progress, 3 a feature level, segments' checksums and queue locks. A newer one is refused with a clear error. Tables are
 // written in the oldest version that can hold them, so that a cluster of feature level 1 has none that a raftmq of that level could not read.
 const (
 	oldestVersion   = 1
@@ -36,6 +36,8 @@ type snapshot struct {
 	Transactions *transactions                `json:"transactions,omitempty"`
 	Level        command.Level                `json:"level,omitempty"` // absent: command.Oldest
 	Segments     []command.SegmentSum         `json:"segments,omitempty"`
+	Locks        []command.QueueLock          `json:"locks,omitempty"`
+	AllLocks     bool                         `json:"allLocks,omitempty"`
 }
 
 type floor struct {
@@ -55,7 +57,7 @@ func (t *Tables) Capture() func() ([]byte, error) {
 	c := &Tables{settings: t.settings, hasSettings: t.hasSettings, nodes: maps.Clone(t.nodes), nextNumber: t.nextNumber,
 		topics: maps.Clone(t.topics), topicVersion: t.topicVersion, groups: maps.Clone(t.groups), groupVersion: t.groupVersion,
 		offsets: cloneNested(t.offsets), floors: cloneNested(t.floors), kv: cloneNested(t.kv),
-		delay: maps.Clone(t.delay), halves: t.halves.clone(), segments: maps.Clone(t.segments)}
+		delay: maps.Clone(t.delay), halves: t.halves.clone(), segments: maps.Clone(t.segments), locks: queueLocks{cloneNested(t.locks.owners), t.locks.all}}
 	c.level.Store(t.level.Load())
 	return c.encode
 }
@@ -94,6 +96,7 @@ func (t *Tables) encode() ([]byte, error) {
 	t.exportProgress(&s)
 	if l := t.Level(); l > command.Oldest {
 		s.Version, s.Level, s.Segments = max(s.Version, levelVersion), l, t.exportSegments()
+		s.Locks, s.AllLocks = t.locks.list(), t.locks.all
 	}
 	b, err := json.Marshal(&s)
 	if err != nil {
@@ -160,6 +163,8 @@ func (t *Tables) Import(b []byte) error {
 	for _, sum := range s.Segments {
 		t.segments[sum.From] = sum.Sum
 	}
+	t.locks.take(s.Locks)
+	t.locks.all = s.AllLocks
 	t.level.Store(int64(max(s.Level, command.Oldest)))
 	return nil
 }

@@ -1,5 +1,5 @@
 // Package metadata holds the replicated tables: cluster settings, nodes, topics, subscription
-// groups, consumer offsets, KV config, and the progress of delayed messages and transactions. The FSM is the only writer (one goroutine, through
+// groups, consumer offsets, queue locks, KV config, and the progress of delayed messages and transactions. The FSM is the only writer (one goroutine, through
 // Apply methods named after their commands); everybody may read. Methods are deterministic:
 // no clock, no randomness, no map order in what they store or export (Deterministic-Apply).
 package metadata
@@ -64,6 +64,7 @@ type Tables struct {
 	delay        map[int]int64 // by level, next offset of the schedule queue
 	halves       halves
 	segments     map[int64]uint32 // checksums of sealed segments, by first offset
+	locks        queueLocks
 
 	level atomic.Int64 // written with mu held; read for each command that is proposed
 }
@@ -85,6 +86,7 @@ func (t *Tables) resetLocked() {
 	t.kv = map[string]map[string]string{}
 	t.delay = map[int]int64{}
 	t.segments = map[int64]uint32{}
+	t.locks = queueLocks{owners: map[string]map[command.QueueName]string{}}
 	t.halves = halves{checks: map[int64]int{}}
 	t.level.Store(int64(command.Oldest))
 }

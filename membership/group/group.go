@@ -111,7 +111,7 @@ func NewRegistry(now func() time.Time) *Registry {
 	r.mu.producers = map[string]map[uint64]*Client{}
 	r.mu.conns = map[uint64]*membership{}
 	r.mu.requesters = map[string]*Client{}
-	r.locks.groups = map[string]map[Queue]lock{}
+	r.locks.groups = map[string]map[Queue]lease{}
 	return r
 }
 
@@ -299,7 +299,6 @@ func (r *Registry) Expire() {
 	r.mu.Unlock()
 	slices.Sort(changed)
 	r.changed(changed)
-	r.locks.expire(r.now())
 }
 
 // leaveLocked keeps the index by connection in step.

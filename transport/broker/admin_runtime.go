@@ -30,6 +30,7 @@ func (b *Broker) housekeep() {
 			b.sample(turns)
 			if turns%expiryScan == 0 {
 				b.cfg.Groups.Expire()
+				b.expireLocks()
 			}
 		case <-b.ctx.Done():
 			return

@@ -42,7 +42,6 @@ type Broker struct {
 	segmentSize atomic.Int64 // from the cluster settings, 0 until they are known
 	delayLevels atomic.Int32 // their number, likewise
 	knewLeader  atomic.Bool  // a leader has been known since start
-	lockTerm    atomic.Uint64
 
 	topics   overlay
 	groups   groupCreator
@@ -56,6 +55,11 @@ type Broker struct {
 	counters counters
 	counting counting
 	refused  refusedPuts
+
+	locks struct {
+		sync.Mutex        // taken before the registry's
+		term       uint64 // whose leases the registry has, 0 for none
+	}
 
 	state struct {
 		sync.Mutex
@@ -156,9 +160,7 @@ func (b *Broker) StateChanged(s raftnode.State) {
 	if s.LeaderID != "" {
 		b.knewLeader.Store(true)
 	}
-	if s.Ready && b.lockTerm.Load() != s.Term {
-		b.beginLockTerm(s.Term)
-	}
+	b.beginLocks()
 	if last.Ready && (!s.Ready || last.Term != s.Term) {
 		b.gather.lose()
 	}

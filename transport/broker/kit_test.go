@@ -270,6 +270,12 @@ func applyTable(t *metadata.Tables, s *store.Store, c command.Command) error {
 		return decoded(c, t.DeleteKV)
 	case command.KindOffsetsCommit:
 		return decoded(c, t.CommitOffsets)
+	case command.KindQueueLock:
+		return decoded(c, t.LockQueues)
+	case command.KindQueueUnlock:
+		return decoded(c, t.UnlockQueues)
+	case command.KindQueueLocksAdopt:
+		return decoded(c, t.AdoptQueueLocks)
 	}
 	panic(fmt.Sprintf("kind %d is not for this broker", c.Kind))
 }

@@ -146,65 +146,6 @@ func TestExpiry(t *testing.T) {
 	want(t, c.consumers("g"), 1)
 }
 
-func (c *conn) lock(code int32, clientID string, queues ...int32) []int32 {
-	c.t.Helper()
-	in := remoting.LockBatchRequest{ClientID: clientID, ConsumerGroup: "g"}
-	for _, q := range queues {
-		in.MQSet = append(in.MQSet, remoting.MessageQueue{BrokerName: testBroker, QueueID: q, Topic: "T"})
-	}
-	r := want(c.t, c.call(code, in.Encode()), 0)
-	if code == remoting.RequestUnlockBatchMQ {
-		return nil
-	}
-	var out remoting.LockBatchResponse
-	if err := out.Decode(r.Body); err != nil {
-		c.t.Fatal(err)
-	}
-	var got []int32
-	for _, q := range out.LockOKMQSet {
-		got = append(got, q.QueueID)
-	}
-	return got
-}
-
-// TestLocks is the server's part of F79.
-func TestLocks(t *testing.T) {
-	n := newNode(t)
-	n.putTopic("T", 4)
-	c := n.dial()
-	expect := func(what string, got []int32, wanted ...int32) {
-		t.Helper()
-		if fmt.Sprint(got) != fmt.Sprint(wanted) {
-			t.Errorf("%s: %v, want %v", what, got, wanted)
-		}
-	}
-	lock, unlock := remoting.RequestLockBatchMQ, remoting.RequestUnlockBatchMQ
-	expect("first", c.lock(lock, "a", 0, 1), 0, 1)
-	expect("second", c.lock(lock, "b", 0, 2), 2)
-	expect("renewed", c.lock(lock, "a", 0), 0)
-	c.lock(unlock, "b", 0) // not its own
-	expect("still held", c.lock(lock, "b", 0))
-	c.lock(unlock, "a", 0)
-	expect("after unlock", c.lock(lock, "b", 0), 0)
-	n.clock.Store(int64(group.LockLease - time.Second))
-	expect("lease runs", c.lock(lock, "b", 1))
-	n.clock.Store(int64(group.LockLease + time.Second))
-	expect("lease is over", c.lock(lock, "b", 1), 1)
-
-	// A new leader knows no locks, and grants none while clients may still count on the old ones.
-	want(t, c.send("T", 0, "", []byte("x")), 0)
-	n.raft.follow(2, testOther)
-	n.raft.lead(3)
-	expect("quiet", c.lock(lock, "c", 1))
-	expect("quiet for the former owner too", c.lock(lock, "b", 1))
-	n.clock.Add(int64(group.LockQuiet))
-	expect("after the quiet time", c.lock(lock, "c", 1), 1)
-
-	if r := c.call(lock, nil); r.Code != 1 {
-		t.Errorf("no body: %d", r.Code)
-	}
-}
-
 func TestCheckClientConfig(t *testing.T) {
 	n := newNode(t)
 	c := n.dial()
