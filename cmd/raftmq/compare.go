@@ -19,8 +19,8 @@ import (
 // The leader compares what all nodes hold at one place of the log, every --replica-check-interval: the tables, the queues' next offsets, and the
 // log bytes since the last comparison as they were applied. What rots later on a disk is the scrub's; here it is about nodes that were fed
 // the same entries and made something else of them. A difference is an alarm; when a majority agrees, a node whose log differs is
-// told to compare those bytes with its peers' and take theirs where its own are damaged. A node that still differs was not damaged but has applied something else: the alarm says
-// to wipe it.
+// told to compare those bytes with its peers' and take theirs where its own are damaged. A node that still differs was not damaged but has applied something else: it is
+// told to put its data aside and to be filled again by the others (rejoin.go).
 
 const (
 	compareTimeout = 30 * time.Second
@@ -152,65 +152,84 @@ func (n *node) compareReplicas(ctx context.Context, compared int64) (int64, erro
 	}
 	from := max(low, compared, end-compareMost)
 	ask(func(h *held) { h.sum, h.err = n.logSumOf(ctx, h.node, from, min(end, h.answer.LogEnd)) })
-	return n.judge(ctx, all, voters, from, end, compared), nil
+	for i := range all {
+		if h := &all[i]; h.err != nil {
+			n.logger.Debug("a replica could not be asked what it holds", "node", h.node, "error", h.err)
+		}
+	}
+	v := judge(ctx, all, voters, from, n.logSumOf)
+	strikes := n.replicas.note(v.status, v.differ)
+	if len(v.differ) > 0 {
+		n.logger.Error("replicas differ", "index", v.status.Index, "nodes", v.differ, "difference", v.status.Alarm)
+		if v.majority {
+			n.repairReplicas(ctx, &v, strikes)
+		}
+	}
+	if v.all() {
+		return end, nil
+	}
+	return compared, nil
 }
 
-// judge finds out who differs.
-func (n *node) judge(ctx context.Context, all []held, voters int, from, end, compared int64) int64 {
-	st := remoting.ReplicaStatus{AtMs: time.Now().UnixMilli()}
+// verdict is what a comparison has found.
+type verdict struct {
+	status   remoting.ReplicaStatus
+	differ   []string            // nodes, sorted
+	ranges   map[string][2]int64 // where in the log each of them differs, if it does there
+	believed []*held             // the largest group
+	majority bool                // more than half of the voters are in it
+}
+
+// all reports that every node was asked and none differs.
+func (v *verdict) all() bool { return len(v.differ) == 0 && len(v.status.Unasked) == 0 }
+
+// sumOf asks a node for the checksum of log bytes [from, to) as they were applied.
+type sumOf func(ctx context.Context, nodeID string, from, to int64) (uint32, error)
+
+// judge finds out who differs, from what all nodes have answered. from is where the compared log bytes begin.
+func judge(ctx context.Context, all []held, voters int, from int64, sum sumOf) verdict {
+	v := verdict{status: remoting.ReplicaStatus{AtMs: time.Now().UnixMilli()}, ranges: map[string][2]int64{}}
+	st := &v.status
 	groups := map[string][]*held{}
 	for i := range all {
 		h := &all[i]
 		if h.err != nil {
 			st.Unasked = append(st.Unasked, h.node)
-			n.logger.Debug("a replica could not be asked what it holds", "node", h.node, "error", h.err)
 			continue
 		}
 		groups[h.key()] = append(groups[h.key()], h)
-		st.Index = h.answer.Index
 	}
-	most, majority := largest(groups, voters)
-	for _, h := range most {
+	v.believed, v.majority = largest(groups, voters)
+	for _, h := range v.believed {
 		st.Equal++
 		st.Index = h.answer.Index
 	}
 	if len(groups) <= 1 {
-		n.replicas.note(st, nil)
-		if len(st.Unasked) == 0 {
-			return end
-		}
-		return compared
+		return v
 	}
-	var differ, words []string
 	var others []*held
 	for _, g := range groups {
-		if slices.Contains(g, most[0]) {
-			continue
+		if !slices.Contains(g, v.believed[0]) {
+			others = append(others, g...)
 		}
-		others = append(others, g...)
 	}
 	sort.Slice(others, func(i, j int) bool { return others[i].node < others[j].node })
-	ranges := map[string][2]int64{}
+	var words []string
 	for _, h := range others {
-		differ = append(differ, h.node)
-		text, at := n.difference(ctx, most[0], h, from)
+		v.differ = append(v.differ, h.node)
+		text, at := difference(ctx, v.believed[0], h, from, sum)
 		words = append(words, text)
 		if at[1] > at[0] {
-			ranges[h.node] = at
+			v.ranges[h.node] = at
 		}
 	}
 	st.Alarm = strings.Join(words, "; ")
-	if majority {
-		st.Alarm += fmt.Sprintf("; %s agree and are believed: if it does not go away, wipe the other, so that it joins again and is filled", nodeNames(most))
+	if v.majority {
+		st.Alarm += fmt.Sprintf("; %s agree and are believed, the other is filled from them again", nodeNames(v.believed))
 	} else {
 		st.Alarm += "; no majority agrees: stop the cluster's writers, compare the folders (raftmq store compare) and wipe the wrong node"
 	}
-	n.logger.Error("replicas differ", "index", st.Index, "nodes", differ, "difference", st.Alarm)
-	strikes := n.replicas.note(st, differ)
-	if majority {
-		n.repairReplicas(ctx, most, strikes, ranges, st.Alarm)
-	}
-	return compared
+	return v
 }
 
 // largest is the group with most voters; majority: more than half of all.
@@ -249,7 +268,7 @@ func nodeNames(list []*held) string {
 }
 
 // difference says what h holds otherwise than good, and where in the log, as closely as the two can be asked.
-func (n *node) difference(ctx context.Context, good, h *held, from int64) (text string, at [2]int64) {
+func difference(ctx context.Context, good, h *held, from int64, sum sumOf) (text string, at [2]int64) {
 	a, b := &good.answer, &h.answer
 	var parts []string
 	if a.Tables != b.Tables {
@@ -262,7 +281,7 @@ func (n *node) difference(ctx context.Context, good, h *held, from int64) (text 
 		parts = append(parts, fmt.Sprintf("the log's end (%d, not %d)", b.LogEnd, a.LogEnd))
 	}
 	end := min(a.LogEnd, b.LogEnd)
-	if low, high, err := n.narrow(ctx, good.node, h.node, from, end); err != nil {
+	if low, high, err := narrow(ctx, good.node, h.node, from, end, sum); err != nil {
 		parts = append(parts, fmt.Sprintf("perhaps log bytes in %d to %d (%v)", from, end, err))
 	} else if low < high {
 		parts = append(parts, fmt.Sprintf("log bytes in %d to %d", low, high))
@@ -272,13 +291,13 @@ func (n *node) difference(ctx context.Context, good, h *held, from int64) (text 
 }
 
 // narrow finds the first stretch of [from, to) in which the logs of two nodes differ; low == high when they do not.
-func (n *node) narrow(ctx context.Context, a, b string, from, to int64) (low, high int64, err error) {
+func narrow(ctx context.Context, a, b string, from, to int64, sum sumOf) (low, high int64, err error) {
 	same := func(from, to int64) (bool, error) {
-		x, err := n.logSumOf(ctx, a, from, to)
+		x, err := sum(ctx, a, from, to)
 		if err != nil {
 			return false, err
 		}
-		y, err := n.logSumOf(ctx, b, from, to)
+		y, err := sum(ctx, b, from, to)
 		return x == y, err
 	}
 	equal, err := same(from, to)
@@ -300,10 +319,11 @@ func (n *node) narrow(ctx context.Context, a, b string, from, to int64) (low, hi
 	return from, to, nil
 }
 
-// repairReplicas acts on nodes that a majority contradicts: their log is compared at once with their peers'. A leader that is wrong lets another one lead first, which will find the same.
-func (n *node) repairReplicas(ctx context.Context, good []*held, strikes map[string]int, ranges map[string][2]int64, why string) {
+// repairReplicas acts on nodes that a majority contradicts. Where the log differs, a node first compares those bytes with its peers' (they may have rotted under its journal's
+// eyes); one that differs still, or elsewhere, has applied something else, and is filled again from the others. A leader that is wrong lets another one lead first, which will find the same.
+func (n *node) repairReplicas(ctx context.Context, v *verdict, strikes map[string]int) {
 	if strikes[n.cfg.NodeID] > 0 {
-		for _, h := range good {
+		for _, h := range v.believed {
 			if !h.voter {
 				continue
 			}
@@ -314,11 +334,12 @@ func (n *node) repairReplicas(ctx context.Context, good []*held, strikes map[str
 		}
 		return
 	}
-	for _, id := range sortedKeys(strikes) {
+	for _, id := range v.differ {
 		var err error
-		at, known := ranges[id]
-		if known && strikes[id] == 1 {
-			err = n.askNode(ctx, id, remoting.RequestRepairLog, remoting.RepairLogRequest{From: at[0], To: at[1], Reason: why}, nil)
+		if at, inLog := v.ranges[id]; inLog && strikes[id] == 1 {
+			err = n.askNode(ctx, id, remoting.RequestRepairLog, remoting.RepairLogRequest{From: at[0], To: at[1], Reason: v.status.Alarm}, nil)
+		} else {
+			err = n.askNode(ctx, id, remoting.RequestRejoin, remoting.RejoinRequest{NodeID: id, Reason: v.status.Alarm}, nil)
 		}
 		if err != nil {
 			n.logger.Error("a node that differs could not be told to repair itself", "node", id, "error", err)

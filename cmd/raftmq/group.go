@@ -77,6 +77,7 @@ type groupDeps struct {
 	OnState    []func(raftnode.State)
 	OnTables   []func()
 	OnMark     func(fsm.Mark)
+	OnDiverged func(from, to int64, err error) // a log segment is not what the replicas have agreed on
 	GossipAddr func(nodeID string) string
 	Alive      func(nodeID string) bool   // by gossip
 	PeerAddr   func(nodeID string) string // Raft address by gossip
@@ -129,7 +130,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		HotBytes: cfg.hotBytes(), TransferInMemory: store.Transfer{Bytes: int(cfg.MaxTransferBytesOnMessageInMemory), Msgs: cfg.MaxTransferCountOnMessageInMemory},
 		TransferOnDisk:    store.Transfer{Bytes: int(cfg.MaxTransferBytesOnMessageInDisk), Msgs: cfg.MaxTransferCountOnMessageInDisk},
 		MaxMappedSegments: cfg.MaxMappedSegments, Snapshot: func() (store.Position, error) { return fsm.NewestPosition(files, staging) },
-		RaftLast: raftLast, BeforePoint: g.syncRaftLog, Copies: g.copies, Sums: g.tables.SegmentSum, ScrubRate: scrubRate,
+		RaftLast: raftLast, BeforePoint: g.syncRaftLog, Copies: g.copies, Sums: g.tables.SegmentSum, OnDiverged: d.OnDiverged, ScrubRate: scrubRate,
 		MaxMessageSize: int(cfg.MaxMessageSize), FlushMode: mode, DelayLevels: cfg.delayLevels(), OnFatal: d.OnFatal, Now: cfg.now, Logger: d.Logger})
 	if err != nil {
 		return nil, err
@@ -168,10 +169,9 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	}
 	undo = append(undo, g.raft.Close)
 	g.raftLog.Store(g.raft)
-	if d.Identity.ClusterID != "" && !g.raft.HasState() {
+	if d.Identity.ClusterID != "" && d.Identity.Rejoined == "" && !g.raft.HasState() {
 		// It has voted and acknowledged before: without its log it could vote otherwise (amnesia).
-		return nil, fmt.Errorf("--data-dir %s belongs to a member of cluster %s, but its Raft log in raft/ is gone: restore it from a backup, or wipe the node so that it joins again as a new one",
-			cfg.DataDir, d.Identity.ClusterID)
+		return nil, fmt.Errorf("%w: --data-dir %s belongs to a member of cluster %s, but its Raft log in raft/ is gone", raftnode.ErrLogDamaged, cfg.DataDir, d.Identity.ClusterID)
 	}
 
 	storeHost, err := netip.ParseAddrPort(cfg.ClientAdvertise)

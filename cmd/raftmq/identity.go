@@ -26,6 +26,8 @@ type identity struct {
 	SegmentSize   int64  `json:"mappedFileSizeCommitLog"`
 	// Level is the cluster's feature level as this node last knew it; absent in format 1, which raftmq without levels reads: command.Oldest.
 	Level command.Level `json:"level,omitempty"`
+	// Rejoined is this node's former incarnation while it has not got the cluster's tables as a newcomer yet (rejoin.go).
+	Rejoined string `json:"rejoined,omitempty"`
 }
 
 const (
@@ -42,6 +44,9 @@ func openIdentity(cfg *Config) (*identity, error) {
 		return nil, fmt.Errorf("--data-dir %s: %w", cfg.DataDir, err)
 	}
 	path := filepath.Join(cfg.DataDir, identityFile)
+	if err := finishAside(cfg.DataDir); err != nil {
+		return nil, fmt.Errorf("--data-dir %s: finish putting data aside: %w", cfg.DataDir, err)
+	}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return newIdentity(cfg, path)
@@ -84,16 +89,24 @@ func newIdentity(cfg *Config, path string) (*identity, error) {
 			return nil, fmt.Errorf("--data-dir %s holds %s/ but no %s: restore that file from a backup, or wipe the node so that it joins again", cfg.DataDir, sub, identityFile)
 		}
 	}
-	random := make([]byte, incarnationLen)
-	if _, err := rand.Read(random); err != nil {
-		return nil, fmt.Errorf("make an incarnation: %w", err)
+	incarnation, err := newIncarnation()
+	if err != nil {
+		return nil, err
 	}
-	id := &identity{FormatVersion: plainFormat, NodeID: cfg.NodeID, Incarnation: hex.EncodeToString(random), ClusterName: cfg.ClusterName,
+	id := &identity{FormatVersion: plainFormat, NodeID: cfg.NodeID, Incarnation: incarnation, ClusterName: cfg.ClusterName,
 		BrokerName: cfg.BrokerName, SegmentSize: cfg.MappedFileSizeCommitLog}
 	if err := id.save(cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("--data-dir %s: %w", cfg.DataDir, err)
 	}
 	return id, nil
+}
+
+func newIncarnation() (string, error) {
+	random := make([]byte, incarnationLen)
+	if _, err := rand.Read(random); err != nil {
+		return "", fmt.Errorf("make an incarnation: %w", err)
+	}
+	return hex.EncodeToString(random), nil
 }
 
 // raise notes the cluster's feature level. From level 2 on, a raftmq that knows none refuses the folder with its own words.

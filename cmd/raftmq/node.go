@@ -75,12 +75,13 @@ func (n *node) start() (err error) {
 		return err
 	}
 	n.folder.open(n.id, cfg.DataDir)
+	tellAside(cfg.DataDir, n.logger)
 	clients, err := net.Listen("tcp", cfg.ClientAddress)
 	if err != nil {
 		return fmt.Errorf("--client-address %s: %w", cfg.ClientAddress, err)
 	}
 	n.group, err = openGroup(groupDeps{Config: cfg, Identity: n.id, OnFatal: n.die, Logger: n.logger,
-		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, GossipAddr: n.gossipAddr, Alive: n.alive, PeerAddr: n.peerAddr,
+		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, OnDiverged: n.diverged, GossipAddr: n.gossipAddr, Alive: n.alive, PeerAddr: n.peerAddr,
 		FirstLevel: n.firstLevel, Spawn: n.spawn})
 	if err != nil {
 		_ = clients.Close()
@@ -308,7 +309,7 @@ func (n *node) tablesChanged() {
 // joinedCluster remembers the cluster's id in the folder and tells it to the others.
 func (n *node) joinedCluster(s command.Settings) {
 	n.group.warnIgnored(s)
-	if err := n.folder.change(func(id *identity) { id.ClusterID = s.ClusterID }); err != nil {
+	if err := n.folder.change(func(id *identity) { id.ClusterID, id.Rejoined = s.ClusterID, "" }); err != nil {
 		n.die(fmt.Errorf("--data-dir %s: remember the cluster's id: %w", n.cfg.DataDir, err))
 		return
 	}

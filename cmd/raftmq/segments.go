@@ -22,7 +22,7 @@ const (
 func (n *node) segmentLoop(ctx context.Context) {
 	tick := time.NewTicker(segmentInterval)
 	defer tick.Stop()
-	told := map[int64]bool{}
+	told := disagreements{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -40,10 +40,33 @@ func (n *node) segmentLoop(ctx context.Context) {
 				continue
 			}
 			todo--
-			if err := n.agreeOn(ctx, from, from+size); err != nil && ctx.Err() == nil && !told[from] {
-				told[from] = true
+			if err := n.agreeOn(ctx, from, from+size); ctx.Err() == nil && told.news(from, err) {
 				n.logger.Warn("the replicas have not agreed on a segment's checksum yet, trying on", "segment", from, "error", err)
 			}
+		}
+		told.below(low)
+	}
+}
+
+// disagreements are the segments whose disagreement was told.
+type disagreements map[int64]bool
+
+// news notes how asking about a segment has ended, and reports whether a disagreement has begun.
+func (d disagreements) news(segment int64, err error) bool {
+	if err == nil {
+		delete(d, segment)
+		return false
+	}
+	had := d[segment]
+	d[segment] = true
+	return !had
+}
+
+// below forgets segments that are gone.
+func (d disagreements) below(low int64) {
+	for segment := range d {
+		if segment < low {
+			delete(d, segment)
 		}
 	}
 }
@@ -58,7 +81,8 @@ func (n *node) agreeOn(ctx context.Context, from, to int64) error {
 	if err != nil {
 		return err
 	}
-	votes, voters := map[uint32]int{}, 0
+	var sums []uint32
+	voters := 0
 	for _, s := range servers {
 		if !s.Voter {
 			continue
@@ -69,17 +93,26 @@ func (n *node) agreeOn(ctx context.Context, from, to int64) error {
 			n.logger.Debug("no checksum of a segment", "node", s.ID, "segment", from, "error", err)
 			continue
 		}
-		votes[sum]++
+		sums = append(sums, sum)
 	}
-	for sum, count := range votes {
-		if count <= voters/2 {
-			continue
-		}
-		err := n.group.proposeJSON(ctx, command.KindSegmentSum, command.SegmentSum{From: from, Sum: sum})
-		if errors.Is(err, metadata.ErrSegment) {
-			return nil // trimmed meanwhile
-		}
+	sum, err := agreed(sums, voters)
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %d voters, %d checksums", errNoAgreement, voters, len(votes))
+	err = n.group.proposeJSON(ctx, command.KindSegmentSum, command.SegmentSum{From: from, Sum: sum})
+	if errors.Is(err, metadata.ErrSegment) {
+		return nil // trimmed meanwhile
+	}
+	return err
+}
+
+// agreed is the checksum that more than half of all voters have, of those that answered.
+func agreed(sums []uint32, voters int) (uint32, error) {
+	votes := map[uint32]int{}
+	for _, sum := range sums {
+		if votes[sum]++; votes[sum] > voters/2 {
+			return sum, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: %d voters, %d answered with %d different checksums", errNoAgreement, voters, len(sums), len(votes))
 }

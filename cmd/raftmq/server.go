@@ -100,6 +100,12 @@ func runServer(ctx context.Context, cfg Config, logger hclog.Logger, out io.Writ
 	for again := false; ; again = true {
 		began := time.Now()
 		err := runNode(ctx, cfg, logger, signals)
+		if why := asRejoin(err); why != nil && !errors.Is(err, errBusy) {
+			if err := orSignal(ctx, signals, logger, func(ctx context.Context) error { return rejoin(ctx, &cfg, logger, why) }); err != nil {
+				return fmt.Errorf("node %s stopped: %w", cfg.NodeID, err)
+			}
+			continue
+		}
 		var bad *diskFailure
 		if !errors.As(err, &bad) || bad.starting && !again {
 			return err
@@ -112,18 +118,22 @@ func runServer(ctx context.Context, cfg Config, logger hclog.Logger, out io.Writ
 
 // parked waits for the disk; false when a signal or the end of ctx comes first.
 func parked(ctx context.Context, p *parking, why error, ran time.Duration, signals <-chan os.Signal) bool {
-	waiting, cancel := context.WithCancel(ctx)
+	return orSignal(ctx, signals, p.logger, func(ctx context.Context) error { return p.wait(ctx, why, ran) }) == nil
+}
+
+// orSignal runs f, whose ctx ends at a signal.
+func orSignal(ctx context.Context, signals <-chan os.Signal, logger hclog.Logger, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	well := make(chan bool, 1)
-	go func() { well <- p.wait(waiting, why, ran) == nil }()
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
 	select {
-	case ok := <-well:
-		return ok
+	case err := <-done:
+		return err
 	case s := <-signals:
-		p.logger.Info("stopping", "signal", s.String())
+		logger.Info("stopping", "signal", s.String())
 		cancel()
-		<-well
-		return false
+		return errors.Join(<-done, context.Canceled)
 	}
 }
 

@@ -12,8 +12,6 @@ import (
 
 	"raftmq/commitlog/mappedfile"
 	"raftmq/fsm/raftnode"
-	"raftmq/transport/metrics"
-	"raftmq/transport/remoting"
 
 	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
@@ -135,19 +133,5 @@ func (p *parking) page(since time.Time, why error) (end func()) {
 	problem := func() error {
 		return fmt.Errorf("down for %v because of its disk, comes back when a probe write succeeds: %w", time.Since(since).Round(time.Second), why)
 	}
-	s, err := metrics.New(metrics.Config{Listen: p.cfg.HTTPAddress, Logger: p.logger.Named("http"), Ready: problem, Leader: problem,
-		Status: func() any {
-			return remoting.NodeStatus{NodeID: p.cfg.NodeID, Version: version, ClusterName: p.cfg.ClusterName, Group: p.cfg.BrokerName,
-				Role: string(raftnode.Stopped), Problem: problem().Error(), Durability: p.cfg.Durability(), FlushDiskType: p.cfg.FlushDiskType, RaftLogStore: p.cfg.RaftLogStore}
-		}})
-	if err != nil {
-		p.logger.Warn("no http page while the node is down", "error", err)
-		return func() {}
-	}
-	s.Serve()
-	return func() {
-		if err := s.Close(); err != nil {
-			p.logger.Warn("http page did not end cleanly", "error", err)
-		}
-	}
+	return downPage(p.cfg, p.logger, problem)
 }

@@ -11,6 +11,16 @@ type RepairLogRequest struct {
 	Reason string `json:"reason"`
 }
 
+// RequestRejoin makes the node that is asked put its data aside and join again as a newcomer, when a majority of the others is there: it has applied something else than they have. Body
+// RejoinRequest. The leader asks a node that differs.
+const RequestRejoin int32 = 9022
+
+// RejoinRequest is the body of RequestRejoin.
+type RejoinRequest struct {
+	NodeID string `json:"nodeId"` // who is meant
+	Reason string `json:"reason"`
+}
+
 // ScrubStatus tells how far a node's scrub is.
 type ScrubStatus struct {
 	At      int64 `json:"at"`   // physical offset

@@ -335,6 +335,8 @@ func RequestCodeName(code int32) string {
 		return "LOG_SUM"
 	case RequestRepairLog:
 		return "REPAIR_LOG"
+	case RequestRejoin:
+		return "REJOIN"
 	case RequestDrain:
 		return "DRAIN"
 	case RequestBackupStart:
