@@ -93,7 +93,7 @@ func (n *node) start() (err error) {
 	}
 	n.routes = route.New(route.Config{Groups: []route.Group{n.routeGroup()}, Gossip: n.members.Members})
 	namesrv.New(namesrv.Config{Routes: n.routes, KV: n.group.tables, Propose: n.group.proposeKV,
-		AskLeader: n.group.askLeader, Spawn: n.spawn, RetryQueues: n.group.broker.RetryQueues, LeaderAddress: cfg.LeaderAddress, Properties: cfg.properties, Logger: n.logger}).Register(n.group.server)
+		AskLeader: n.group.askLeader, Spawn: n.spawn, Closing: n.ctx.Done(), RetryQueues: n.group.broker.RetryQueues, LeaderAddress: cfg.LeaderAddress, Properties: cfg.properties, Logger: n.logger}).Register(n.group.server)
 	n.registerStatus(n.group.server)
 	n.registerAdmin(n.group.server)
 	n.http, err = metrics.New(metrics.Config{Listen: cfg.HTTPAddress, Metrics: append(n.metrics(), n.healingMetrics()...), Status: func() any { return n.status() },

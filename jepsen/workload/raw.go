@@ -143,6 +143,7 @@ func routeLeader(ctx context.Context, cl *client.Cluster, addr, topic string) (l
 	cmd := &remoting.Command{Code: remoting.RequestGetRouteInfoByTopic}
 	cmd.Set("topic", topic)
 	cmd.Set("acceptStandardJsonOnly", "true")
+	cmd.Set(remoting.OwnToolField, "true")
 	resp, err := c.Invoke(ctx, cmd)
 	if err != nil {
 		_ = c.Close()

@@ -192,6 +192,7 @@ func (c *Cluster) Route(ctx context.Context, topic string) (*Route, error) {
 	cmd := &remoting.Command{Code: remoting.RequestGetRouteInfoByTopic}
 	cmd.Set("topic", topic)
 	cmd.Set("acceptStandardJsonOnly", "true")
+	cmd.Set(remoting.OwnToolField, "true")
 	resp, err := c.InvokeAny(ctx, cmd)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,7 @@
 // KV table. Any node answers them, from its router and its replicated tables.
 //
 // Brokers don't register here: who exists and who leads comes from Raft and gossip. Never-Guess: a node that
-// knows no leader answers SYSTEM_ERROR with a text that says to retry, and never that a topic does not exist.
+// knows no leader holds route queries and then closes their connections, answers everything else SYSTEM_ERROR with a text that says to retry, and never says that a topic does not exist.
 // Answers are those of RocketMQ 4.9.4's name server (DefaultRequestProcessor), in standard JSON for everybody.
 package namesrv
 
@@ -38,41 +38,48 @@ const (
 	maxAsking = 256
 )
 
-// confirmed answers with a, but asks the leader before it says that a topic does not exist.
-func (p *Processor) confirmed(a answer) transport.Handler {
-	return func(r transport.Responder, cmd *remoting.Command) {
-		resp := a(cmd)
-		if resp.Code != remoting.ResponseTopicNotExist {
-			r.Reply(resp)
-			return
+// routeQuery answers 105. It waits for a leader if none is known, unless one of RaftMQ's own tools asks, which looks elsewhere by itself.
+func (p *Processor) routeQuery(r transport.Responder, cmd *remoting.Command) {
+	resp, err := p.topicRoute(cmd)
+	if errors.Is(err, route.ErrNoLeader) && cmd.Get(remoting.OwnToolField) == nil && p.cfg.Spawn != nil {
+		p.hold(r, cmd)
+		return
+	}
+	p.confirm(r, cmd, resp)
+}
+
+// confirm answers with resp, but asks the leader before it says that a topic does not exist.
+func (p *Processor) confirm(r transport.Responder, cmd *remoting.Command, resp *remoting.Command) {
+	if resp.Code != remoting.ResponseTopicNotExist {
+		r.Reply(resp)
+		return
+	}
+	ahead := p.ahead(cmd)
+	reply := func(resp *remoting.Command) {
+		if resp.Code == remoting.ResponseTopicNotExist && ahead != nil {
+			resp = ahead
 		}
-		ahead := p.ahead(cmd)
-		reply := func(resp *remoting.Command) {
-			if resp.Code == remoting.ResponseTopicNotExist && ahead != nil {
-				resp = ahead
-			}
-			r.Reply(resp)
+		r.Reply(resp)
+	}
+	if p.cfg.AskLeader == nil || cmd.Get(passedOnField) != nil || p.asking.Load() >= maxAsking {
+		reply(resp)
+		return
+	}
+	request := cmd.Clone()
+	request.Flag = 0
+	request.Set(passedOnField, "true")
+	p.asking.Add(1)
+	if !p.cfg.Spawn(func() {
+		defer p.asking.Add(-1)
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		defer cancel()
+		if known, ok := p.cfg.AskLeader(ctx, request); ok {
+			resp = known
 		}
-		if p.cfg.AskLeader == nil || cmd.Get(passedOnField) != nil || p.asking.Load() >= maxAsking {
-			reply(resp)
-			return
-		}
-		request := cmd.Clone()
-		request.Flag = 0
-		request.Set(passedOnField, "true")
-		p.asking.Add(1)
-		if !p.cfg.Spawn(func() {
-			defer p.asking.Add(-1)
-			ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
-			defer cancel()
-			if known, ok := p.cfg.AskLeader(ctx, request); ok {
-				resp = known
-			}
-			reply(resp)
-		}) {
-			p.asking.Add(-1)
-			reply(resp)
-		}
+		reply(resp)
+	}) {
+		p.asking.Add(-1)
+		reply(resp)
 	}
 }
 
@@ -95,8 +102,11 @@ type Config struct {
 	// up to a commit interval later than the client that had it created, so what it does not know it asks for (Never-Guess).
 	// nil: this node's tables are the last word.
 	AskLeader func(ctx context.Context, cmd *remoting.Command) (resp *remoting.Command, ok bool)
-	// Spawn starts a goroutine that the owner joins; false when it is closing. Needed for AskLeader.
+	// Spawn starts a goroutine that the owner joins; false when it is closing. Needed for AskLeader. nil: routes are not held either while
+	// no leader is known.
 	Spawn func(func()) bool
+	// Closing is closed when the owner begins to close: routes that are held are let go. nil: never.
+	Closing <-chan struct{}
 	// RetryQueues is how many queues the retry topic of a consumer group will have, if the group's first heartbeat makes it. A
 	// consumer asks for that route before its first heartbeat and then not again for half a minute, so it is
 	// answered ahead. nil: no group is made by heartbeats.
@@ -113,6 +123,7 @@ type Processor struct {
 	cfg    Config
 	logger hclog.Logger
 	asking atomic.Int64 // requests that wait for the leader's answer
+	held   heldRoutes
 }
 
 // New returns a Processor.
@@ -129,11 +140,9 @@ func New(cfg Config) *Processor {
 // answer makes the answer to one request; it keeps nothing of cmd.
 type answer func(cmd *remoting.Command) *remoting.Command
 
-// answers are the requests that this package knows. Routes are asked by every client all the
-// time and cost a few microseconds, so they are answered where they are read.
-func (p *Processor) answers() (inline, pooled map[int32]answer) {
-	inline = map[int32]answer{remoting.RequestGetRouteInfoByTopic: p.topicRoute}
-	pooled = map[int32]answer{
+// answers are the requests that this package knows, besides routes.
+func (p *Processor) answers() map[int32]answer {
+	return map[int32]answer{
 		remoting.RequestGetBrokerClusterInfo:             p.clusterInfo,
 		remoting.RequestGetAllTopicListFromNameServer:    p.allTopics,
 		remoting.RequestGetTopicsByCluster:               p.topicsByCluster,
@@ -151,20 +160,14 @@ func (p *Processor) answers() (inline, pooled map[int32]answer) {
 		remoting.RequestGetNameServerConfig:              p.getConfig,
 		remoting.RequestUpdateNameServerConfig:           p.updateConfig,
 	}
-	return inline, pooled
 }
 
-// Register registers all handlers at a client port's server.
+// Register registers all handlers at a client port's server. Routes are asked by every client all the
+// time and cost a few microseconds, so they are answered where they are read.
 func (p *Processor) Register(s *transport.Server) {
-	handler := func(a answer) transport.Handler {
-		return func(r transport.Responder, cmd *remoting.Command) { r.Reply(a(cmd)) }
-	}
-	inline, pooled := p.answers()
-	for code, a := range inline {
-		s.HandleInline(code, p.confirmed(a))
-	}
-	for code, a := range pooled {
-		s.Handle(code, handler(a))
+	s.HandleInline(remoting.RequestGetRouteInfoByTopic, p.routeQuery)
+	for code, a := range p.answers() {
+		s.Handle(code, func(r transport.Responder, cmd *remoting.Command) { r.Reply(a(cmd)) })
 	}
 }
 

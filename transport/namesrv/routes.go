@@ -19,8 +19,8 @@ const (
 // faqHint is what a 4.9.4 name server appends (FAQUrl.APPLY_TOPIC_URL); operators know and search for it.
 const faqHint = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
-// topicRoute answers 105.
-func (p *Processor) topicRoute(cmd *remoting.Command) *remoting.Command {
+// topicRoute makes the answer to 105. The error says why it is none.
+func (p *Processor) topicRoute(cmd *remoting.Command) (*remoting.Command, error) {
 	topic := cmd.GetString("topic")
 	rt, err := p.cfg.Routes.Topic(topic)
 	switch {
@@ -28,9 +28,9 @@ func (p *Processor) topicRoute(cmd *remoting.Command) *remoting.Command {
 		if cmd.Get("topic") == nil {
 			topic = "null" // as Java prints an absent one
 		}
-		return refuse(remoting.ResponseTopicNotExist, "No topic route info in name server for the topic: "+topic+faqHint)
+		return refuse(remoting.ResponseTopicNotExist, "No topic route info in name server for the topic: "+topic+faqHint), err
 	case err != nil:
-		return unknown(err)
+		return unknown(err), err
 	}
 	body := remoting.TopicRouteData{
 		BrokerDatas:    make([]remoting.BrokerData, len(rt.Brokers)),
@@ -44,7 +44,7 @@ func (p *Processor) topicRoute(cmd *remoting.Command) *remoting.Command {
 		body.QueueDatas[i] = remoting.QueueData{BrokerName: q.BrokerName, Perm: int32(q.Perm), ReadQueueNums: int32(q.Read),
 			TopicSysFlag: int32(q.SysFlag), WriteQueueNums: int32(q.Write)}
 	}
-	return &remoting.Command{Body: body.Encode()}
+	return &remoting.Command{Body: body.Encode()}, nil
 }
 
 // ahead is the route that the retry topic of a group will have, nil when nothing is known to make it.

@@ -5,6 +5,10 @@ package remoting
 // a NodeStatus as JSON. Any node answers, leader or not.
 const RequestNodeStatus int32 = 9001
 
+// OwnToolField is an ext field of route queries of RaftMQ's own tools: they want to know at once that a node knows no leader, since they look at others
+// by themselves.
+const OwnToolField = "raftmqTool"
+
 // IsOwn reports whether a request code is RaftMQ's own: for operators, and answered by a node whatever state it is in.
 func IsOwn(code int32) bool { return code > 9000 && code < 10000 }
 
