@@ -129,8 +129,12 @@ func (s *namespaces) Addresses(n int) Addresses {
 	return Addresses{Client: at(9876), Raft: at(9877), Gossip: at(9878), HTTP: at(9879)}
 }
 
-// Wrap runs argv in the namespace. ip replaces itself with argv, so the pid stays the server's.
+// Wrap runs argv in the namespace. The command replaces itself with argv, so the pid stays the server's. nsenter changes the network
+// and nothing else; "ip netns exec" also copies all mounts, among them those of other runs' disks, which then last as long as the process.
 func (s *namespaces) Wrap(n int, argv []string) []string {
+	if path, err := exec.LookPath("nsenter"); err == nil {
+		return append([]string{path, "--net=" + s.nsPath(n)}, argv...)
+	}
 	return append([]string{"ip", "netns", "exec", nsName(s.slot, n)}, argv...)
 }
 

@@ -22,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -92,12 +93,20 @@ func Mount(dir, work string) (*Disk, error) {
 	return d, nil
 }
 
-func (d *Disk) mount() error {
+// Available says why there can be no Disk on this machine, nil if there can.
+func Available() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it needs root", ErrUnavailable)
 	}
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+func (d *Disk) mount() error {
+	if err := Available(); err != nil {
+		return err
 	}
 	d.state.files = map[uint64]*file{}
 	timeout := time.Minute // nobody else changes anything
@@ -207,14 +216,80 @@ func (d *Disk) Close() error {
 	return err
 }
 
+// abortAfter is how long a file system may go on to be used after it was unmounted.
+const abortAfter = 3 * time.Second
+
 func (d *Disk) unmount() error {
-	var err error
+	device, err := deviceOf(d.Dir)
+	if err != nil {
+		return err
+	}
 	for range 100 { // a process that was killed just now may still hold files
 		if err = syscall.Unmount(d.Dir, 0); err == nil || errors.Is(err, syscall.EINVAL) {
-			d.server.Wait()
-			return nil
+			return d.await(device)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	return fmt.Errorf("faultfs: unmount %s: %w", d.Dir, err)
+}
+
+// await waits for the end of the server. A process with a mount namespace of its own, somebody else's even, may have a copy of the mount and
+// keep it alive; the connection is cut then.
+func (d *Disk) await(device string) error {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.server.Wait()
+	}()
+	late := time.NewTimer(abortAfter)
+	defer late.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-late.C:
+	}
+	if device == "" {
+		<-ended
+		return nil
+	}
+	if err := abort(device); err != nil {
+		return fmt.Errorf("faultfs: %s is still in use elsewhere: %w", d.Dir, err)
+	}
+	<-ended
+	return nil
+}
+
+// deviceOf is the minor number of the FUSE mount at dir, "" if there is none.
+func deviceOf(dir string) (string, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", fmt.Errorf("faultfs: %w", err)
+	}
+	device := ""
+	for line := range strings.Lines(string(mounts)) {
+		// 36 35 0:57 / /mount/point options … - type source options; the newest mount is the last one.
+		fields := strings.Fields(line)
+		if len(fields) > 4 && fields[4] == dir && strings.Contains(line, " fuse.faultfs ") {
+			_, device, _ = strings.Cut(fields[2], ":")
+		}
+	}
+	return device, nil
+}
+
+// abort cuts the connection between the kernel and a FUSE server.
+func abort(device string) error {
+	at := "/sys/fs/fuse/connections"
+	if _, err := os.Stat(filepath.Join(at, device)); err != nil {
+		tmp, err := os.MkdirTemp("", "faultfs-control-")
+		if err != nil {
+			return err
+		}
+		defer os.Remove(tmp)
+		if err := syscall.Mount("none", tmp, "fusectl", 0, ""); err != nil {
+			return fmt.Errorf("mount fusectl: %w", err)
+		}
+		defer syscall.Unmount(tmp, 0)
+		at = tmp
+	}
+	return os.WriteFile(filepath.Join(at, device, "abort"), []byte("1"), 0)
 }

@@ -390,3 +390,39 @@ func TestChildrenInheritNothing(t *testing.T) {
 		t.Errorf("a child has\n%s", out)
 	}
 }
+
+// A process of somebody else's that has a copy of all mounts does not keep a disk from being closed.
+func TestCopiedMountIsCut(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "mnt")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Mount(dir, base)
+	if errors.Is(err, ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := exec.Command("sleep", "300")
+	other.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if err := other.Start(); err != nil {
+		_ = d.Close()
+		t.Skipf("no mount namespaces: %v", err)
+	}
+	defer func() {
+		_ = other.Process.Kill()
+		_ = other.Wait()
+	}()
+	closed := make(chan error, 1)
+	go func() { closed <- d.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("not closed within a minute")
+	}
+}
