@@ -109,6 +109,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	cfg.Workload.Seed = cfg.Seed
 	began := time.Now()
 	report := &Report{Dir: cfg.Dir}
+	if needs(cfg.Faults)&nemesis.NeedsSpares != 0 && cfg.First == 0 {
+		cfg.First, cfg.Nodes = cfg.Nodes, cfg.Nodes+spares
+	}
 	net, faults, err := network(cfg.Nodes, cfg.Faults, report)
 	if err != nil {
 		return nil, err
@@ -118,18 +121,16 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, errors.Join(err, net.Close())
 	}
-	unmount := func() error { return nil }
-	defer func() { _ = unmount() }() // after the processes have ended
+	ground := &nemesis.Ground{}
+	defer func() { _ = ground.Close() }() // after the processes have ended
 	defer c.Close()
 	if cfg.Prepare != nil {
 		if err := cfg.Prepare(c); err != nil {
 			return nil, err
 		}
 	}
-	if needs(faults)&nemesis.NeedsSmallDisks != 0 {
-		if unmount, err = nemesis.MountSmallDisks(c); err != nil {
-			return nil, err
-		}
+	if ground, err = nemesis.Prepare(c, needs(faults)); err != nil {
+		return nil, err
 	}
 	rec, err := history.Create(filepath.Join(cfg.Dir, "history.jsonl"))
 	if err != nil {
@@ -138,14 +139,14 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	w := workload.New(c, rec, cfg.Workload)
 	defer w.Close()
 	writeHeader(c, rec, w, &cfg)
-	if err := execute(ctx, &cfg, c, rec, w, faults, report); err != nil {
+	if err := execute(ctx, &cfg, c, rec, w, faults, ground, report); err != nil {
 		_, cerr := rec.Close()
 		return nil, errors.Join(err, cerr)
 	}
 	if err := c.Close(); err != nil {
 		report.Errors = append(report.Errors, err)
 	}
-	if err := unmount(); err != nil {
+	if err := ground.Close(); err != nil {
 		report.Errors = append(report.Errors, err)
 	}
 	if err := judge(rec, report); err != nil {
@@ -204,6 +205,9 @@ func writeHeader(c *cluster.Cluster, rec *history.Recorder, w workload.Workload,
 	rec.Add(history.Op{Kind: history.Header, Process: "harness", Outcome: history.OK, Queue: -1, Offset: -1, Run: &info})
 }
 
+// spares is how many nodes join and leave where a fault calls for some.
+const spares = 2
+
 const (
 	startTimeout    = 30 * time.Second
 	deliverTimeout  = 90 * time.Second // stock consumers may be blind for 33 s, then rebalance for 20
@@ -213,7 +217,7 @@ const (
 
 // execute starts the cluster, runs load and faults, heals, waits for delivery and equal logs, and drains. What the
 // cluster does wrong goes into the report; an error means that no verdict is possible.
-func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w workload.Workload, faults []nemesis.Fault, report *Report) error {
+func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w workload.Workload, faults []nemesis.Fault, ground *nemesis.Ground, report *Report) error {
 	err := within(ctx, startTimeout, func(ctx context.Context) error {
 		if err := c.StartExpected(); err != nil {
 			return err
@@ -231,7 +235,7 @@ func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.
 		return err
 	}
 	watch := WatchLeader(c, rec)
-	err = hurt(ctx, cfg, c, rec, w, faults, report)
+	err = hurt(ctx, cfg, c, rec, w, faults, ground, report)
 	report.Leader = watch.Stop()
 	if err != nil {
 		return err
@@ -241,7 +245,7 @@ func execute(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.
 }
 
 // hurt runs the load and, beside it, the nemesis or what takes its place.
-func hurt(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w workload.Workload, faults []nemesis.Fault, report *Report) error {
+func hurt(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w workload.Workload, faults []nemesis.Fault, ground *nemesis.Ground, report *Report) error {
 	load, cancel := context.WithCancel(ctx)
 	defer cancel()
 	begin := rec.Now()
@@ -257,7 +261,7 @@ func hurt(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Rec
 		cfg.Logf("load for %v, seed %d", cfg.Time, cfg.Seed)
 		timed, stop := context.WithTimeout(load, cfg.Time)
 		defer stop()
-		err := nemesis.Run(timed, c, rec, nemesis.Config{Faults: faults, Seed: cfg.Seed, Hold: cfg.Hold, Quiet: cfg.Quiet, LeaderShare: cfg.LeaderShare, Logf: cfg.Logf})
+		err := nemesis.Run(timed, c, rec, nemesis.Config{Faults: faults, Seed: cfg.Seed, Hold: cfg.Hold, Quiet: cfg.Quiet, LeaderShare: cfg.LeaderShare, Ground: ground, Logf: cfg.Logf})
 		<-timed.Done() // without a nemesis, or after its failure, the load has its time all the same
 		struck <- err
 	}()
@@ -272,6 +276,12 @@ func hurt(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Rec
 
 // settle waits for the consumers and for equal logs, and reads every node.
 func settle(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Recorder, w workload.Workload, report *Report) {
+	if cfg.Do == nil && cfg.First > 0 {
+		cfg.Logf("load ended, the other nodes join")
+		if err := within(ctx, convergeTimeout, func(ctx context.Context) error { return nemesis.JoinAll(ctx, c) }); err != nil {
+			report.Errors = append(report.Errors, err)
+		}
+	}
 	cfg.Logf("load ended, waiting for consumers")
 	_ = within(ctx, deliverTimeout, func(ctx context.Context) error { w.AwaitDelivered(ctx); return nil })
 	w.Close()

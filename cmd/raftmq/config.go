@@ -112,6 +112,8 @@ type Config struct {
 	// FileReservedTime is how long messages are kept: whole segments go when their newest record is older. What of the following
 	// the leader is told counts.
 	FileReservedTime time.Duration
+	// CleanResourceInterval is how often the leader looks for what is to go.
+	CleanResourceInterval time.Duration
 	// DeleteWhen are the hours of the day, local time, in which old segments go, separated by ';'.
 	DeleteWhen string
 	// DiskMaxUsedSpaceRatio is the percentage of the disk in use above which old segments go at any hour;
@@ -252,6 +254,7 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.IntVar(&c.MaxIndexNum, "max-index-num", 20_000_000, "`number` of entries of a key index file")
 
 	fs.DurationVar(&c.FileReservedTime, "file-reserved-time", 72*time.Hour, "keep messages for this `duration`; the leader's value counts, here and below")
+	fs.DurationVar(&c.CleanResourceInterval, "clean-resource-interval", 10*time.Second, "look for messages to delete once in this `duration`")
 	fs.StringVar(&c.DeleteWhen, "delete-when", "04", "`hours` of the day in which older ones are deleted, separated by ';'")
 	fs.IntVar(&c.DiskMaxUsedSpaceRatio, "disk-max-used-space-ratio", 75, "`percent` of the disk in use above which older ones are deleted at any hour")
 	fs.IntVar(&c.DiskSpaceCleanForciblyRatio, "disk-space-clean-forcibly-ratio", 85, "`percent` of the disk in use above which messages are deleted whatever their age")
@@ -314,4 +317,12 @@ func (c *Config) Durability() string {
 		return quorum + " and the leader has flushed its commit log (SYNC_FLUSH)"
 	}
 	return quorum + "; the commit log is flushed in the background (ASYNC_FLUSH)"
+}
+
+// wallClock is what this node takes for the time.
+func (c *Config) wallClock() time.Time {
+	if c.now == nil {
+		return time.Now()
+	}
+	return c.now()
 }

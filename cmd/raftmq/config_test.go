@@ -103,7 +103,7 @@ func TestConfigDefaults(t *testing.T) {
 		AccessMessageInMemoryMaxRatio: 40, MaxTransferBytesOnMessageInMemory: 262144, MaxTransferCountOnMessageInMemory: 32,
 		MaxTransferBytesOnMessageInDisk: 65536, MaxTransferCountOnMessageInDisk: 8,
 		MessageIndexEnable: true, MaxHashSlotNum: 5_000_000, MaxIndexNum: 20_000_000,
-		FileReservedTime: 72 * time.Hour, DeleteWhen: "04", DiskMaxUsedSpaceRatio: 75, DiskSpaceCleanForciblyRatio: 85, CleanFileForciblyEnable: true, DiskSpaceWarningLevelRatio: 90,
+		FileReservedTime: 72 * time.Hour, CleanResourceInterval: 10 * time.Second, DeleteWhen: "04", DiskMaxUsedSpaceRatio: 75, DiskSpaceCleanForciblyRatio: 85, CleanFileForciblyEnable: true, DiskSpaceWarningLevelRatio: 90,
 		RaftLogStore: "wal", RaftHeartbeatTimeout: 800 * time.Millisecond, RaftElectionTimeout: 800 * time.Millisecond, DiskStallTimeout: 5 * time.Second, ScrubRate: 16 << 20, ReplicaCheckInterval: time.Minute,
 		RaftSnapshotBytes: 128 << 20, RaftTrailingBytes: 128 << 20, MaxMessageSize: 4 << 20, HoldWrites: time.Second,
 		AutoCreateTopic: true, AutoCreateGroup: true, DefaultTopicQueues: 8,

@@ -269,6 +269,7 @@ func (c *Config) checkStore() (errs []error) {
 
 func (c *Config) checkRetention() []error {
 	errs := checkDuration("file-reserved-time", c.FileReservedTime, time.Second, maxReservedTime)
+	errs = append(errs, checkDuration("clean-resource-interval", c.CleanResourceInterval, 100*time.Millisecond, time.Hour)...)
 	if _, err := retention.ParseDeleteWhen(c.DeleteWhen); err != nil {
 		errs = append(errs, flagError{"delete-when", c.DeleteWhen, "allowed are hours of the day, 0 to 23, separated by ';'"})
 	}

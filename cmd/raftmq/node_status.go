@@ -47,7 +47,7 @@ func (n *node) status() remoting.NodeStatus {
 	settings, _ := g.tables.Settings()
 	disk := g.store.Space().CommitLog
 	s := remoting.NodeStatus{NodeID: n.cfg.NodeID, Version: version, ClusterName: n.cfg.ClusterName, ClusterID: settings.ClusterID, Group: n.cfg.BrokerName,
-		UptimeSeconds: time.Since(n.started).Seconds(), Level: int(command.Newest), ClusterLevel: int(g.tables.Level()), Role: string(state.Role), Term: state.Term, LeaderID: state.LeaderID, Ready: state.Ready,
+		UptimeSeconds: time.Since(n.started).Seconds(), ClockMillis: n.cfg.wallClock().UnixMilli(), Level: int(command.Newest), ClusterLevel: int(g.tables.Level()), Role: string(state.Role), Term: state.Term, LeaderID: state.LeaderID, Ready: state.Ready,
 		AppliedIndex: g.fsm.Applied(), CommitIndex: idx.Commit, LastRaftIndex: idx.Last, SnapshotIndex: idx.Snapshot,
 		LogMin: st.MinOffset, LogMax: st.MaxOffset, FlushedTo: st.FlushedTo, DispatchedTo: st.DispatchedTo, Queues: st.Queues, Segments: st.Segments,
 		LogFileMin: st.FileMin, RunningFlags: g.store.Flags().String(), DiskRatio: disk.Ratio(), DiskFree: disk.Usable, DiskTotal: disk.Total,

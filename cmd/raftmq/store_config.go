@@ -38,7 +38,7 @@ func (c *Config) properties() map[string]string {
 		"brokerClusterName": c.ClusterName, "brokerName": c.BrokerName, "storePathRootDir": filepath.Join(c.DataDir, "store"),
 		"listenPort":              portOf(c.ClientAdvertise),
 		"mappedFileSizeCommitLog": strconv.FormatInt(c.MappedFileSizeCommitLog, 10), "mappedFileSizeConsumeQueue": strconv.FormatInt(c.MappedFileSizeConsumeQueue, 10),
-		"fileReservedTime": strconv.FormatFloat(c.FileReservedTime.Hours(), 'f', -1, 64), "deleteWhen": c.DeleteWhen,
+		"fileReservedTime": strconv.FormatFloat(c.FileReservedTime.Hours(), 'f', -1, 64), "deleteWhen": c.DeleteWhen, "cleanResourceInterval": strconv.FormatInt(c.CleanResourceInterval.Milliseconds(), 10),
 		"diskMaxUsedSpaceRatio": strconv.Itoa(c.DiskMaxUsedSpaceRatio), "cleanFileForciblyEnable": strconv.FormatBool(c.CleanFileForciblyEnable),
 		"diskSpaceWarningLevelRatio": strconv.Itoa(c.DiskSpaceWarningLevelRatio), "diskSpaceCleanForciblyRatio": strconv.Itoa(c.DiskSpaceCleanForciblyRatio),
 		"messageIndexEnable": strconv.FormatBool(c.MessageIndexEnable), "maxHashSlotNum": strconv.Itoa(c.MaxHashSlotNum), "maxIndexNum": strconv.Itoa(c.MaxIndexNum),

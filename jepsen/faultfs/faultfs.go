@@ -81,6 +81,10 @@ type Disk struct {
 
 // Mount puts a Disk at dir, which must exist and be empty, over a new folder under work, on one file system.
 func Mount(dir, work string) (*Disk, error) {
+	dir, err := filepath.Abs(dir) // as the list of mounts has it
+	if err != nil {
+		return nil, fmt.Errorf("faultfs: %w", err)
+	}
 	d := &Disk{Dir: dir, backing: filepath.Join(work, "durable"), saved: filepath.Join(work, "saved")}
 	for _, p := range []string{d.backing, d.saved} {
 		if err := os.MkdirAll(p, 0o755); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -20,34 +21,6 @@ import (
 	"raftmq/transport/remoting"
 )
 
-// SmallDiskBytes is the size of the file systems that NeedsSmallDisks calls for.
-const SmallDiskBytes = 1 << 30
-
-// MountSmallDisks puts every node's data folder on a file system of its own; the nodes do not run yet. What was mounted
-// is unmounted by the returned function.
-func MountSmallDisks(c *cluster.Cluster) (unmount func() error, err error) {
-	var mounted []string
-	unmount = func() error {
-		var err error
-		for _, dir := range mounted {
-			// The processes have ended; a reader of our own may be in there for a moment still.
-			err = errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH))
-		}
-		mounted = nil
-		return err
-	}
-	for _, n := range c.Nodes() {
-		if err := os.MkdirAll(n.DataDir, 0o755); err != nil {
-			return nil, errors.Join(err, unmount())
-		}
-		if err := unix.Mount("tmpfs", n.DataDir, "tmpfs", 0, fmt.Sprintf("size=%d", SmallDiskBytes)); err != nil {
-			return nil, errors.Join(fmt.Errorf("nemesis: mount tmpfs on %s: %w", n.DataDir, err), unmount())
-		}
-		mounted = append(mounted, n.DataDir)
-	}
-	return unmount, nil
-}
-
 // diskFull makes the file system as small as what is in it, so that it costs no memory to fill it.
 func diskFull(_ context.Context, s *site) (*wound, error) {
 	n := s.target
@@ -59,7 +32,7 @@ func diskFull(_ context.Context, s *site) (*wound, error) {
 		return nil
 	}
 	w.heal = func(context.Context) (string, error) {
-		if err := resize(SmallDiskBytes); err != nil {
+		if err := resize(smallDiskBytes); err != nil {
 			return "", err
 		}
 		if n.Running() {
@@ -154,31 +127,44 @@ func dataFiles(dir string) (byKind map[string][]string, err error) {
 // damageFiles are files of a few kinds, one of each.
 const damageKinds = 2
 
-// damage kills the target, changes some of its files and starts it again.
+// damage kills the target, and others if they are a minority together, changes some files of each and starts them again.
 func damage(s *site, change func(path string, rng *rand.Rand) (string, error)) (*wound, error) {
-	n := s.target
-	w := &wound{nodes: []*cluster.Node{n}}
-	w.heal = func(ctx context.Context) (string, error) { return reinstate(ctx, s.c, n) }
-	if err := n.Kill(); err != nil {
-		return w, err
+	nodes := append([]*cluster.Node{s.target}, s.others((len(s.nodes)-1)/2-1)...)
+	w := &wound{nodes: nodes}
+	w.heal = func(ctx context.Context) (proof string, err error) {
+		for _, n := range nodes {
+			p, rerr := reinstate(ctx, s.c, n)
+			proof, err = strings.TrimPrefix(proof+"; "+n.ID+": "+p, "; "), errors.Join(err, rerr)
+		}
+		return proof, err
 	}
+	for _, n := range nodes {
+		if err := n.Kill(); err != nil {
+			return w, err
+		}
+		done, err := damageNode(n, s.rng, change)
+		if err != nil {
+			return w, err
+		}
+		w.proof = strings.TrimPrefix(w.proof+"; "+n.ID+": "+done, "; ")
+	}
+	return w, nil
+}
+
+func damageNode(n *cluster.Node, rng *rand.Rand, change func(path string, rng *rand.Rand) (string, error)) (string, error) {
 	byKind, err := dataFiles(n.DataDir)
 	if err != nil {
-		return w, err
+		return "", err
 	}
-	kinds := make([]string, 0, len(byKind))
-	for k := range byKind {
-		kinds = append(kinds, k)
-	}
-	slices.Sort(kinds)
-	s.rng.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+	kinds := slices.Sorted(maps.Keys(byKind))
+	rng.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	var done []string
 	for _, k := range kinds {
 		files := byKind[k]
-		path := files[s.rng.IntN(len(files))]
-		what, err := change(path, s.rng)
+		path := files[rng.IntN(len(files))]
+		what, err := change(path, rng)
 		if err != nil {
-			return w, err
+			return "", err
 		}
 		if what == "" {
 			continue
@@ -189,10 +175,9 @@ func damage(s *site, change func(path string, rng *rand.Rand) (string, error)) (
 		}
 	}
 	if len(done) == 0 {
-		return w, fmt.Errorf("%w: no file of %s could be damaged", ErrNoEffect, n.ID)
+		return "", fmt.Errorf("%w: no file of %s could be damaged", ErrNoEffect, n.ID)
 	}
-	w.proof = strings.Join(done, "; ")
-	return w, nil
+	return strings.Join(done, "; "), nil
 }
 
 // flip changes about two bits of each file, where something is written.

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"raftmq/jepsen/cluster"
 )
@@ -90,48 +93,75 @@ func groupsAvailable() error {
 	return nil
 }
 
-// starve leaves a node 5 to 20 % of a CPU. That it wanted more is counted.
-func starve(_ context.Context, s *site) (*wound, error) {
+// tightenEvery is how long a bound has to be felt before it is made tighter.
+const tightenEvery = 300 * time.Millisecond
+
+// felt waits a little for a count to rise.
+func felt(ctx context.Context, n *cluster.Node, count func() int64) bool {
+	for end := time.Now().Add(tightenEvery); time.Now().Before(end); {
+		if count() > 0 || !n.Running() {
+			return true
+		}
+		if !wait(ctx, waitEvery) {
+			return false
+		}
+	}
+	return false
+}
+
+// starve leaves a node 5 to 20 % of a CPU, or as little as makes it feel that. That it wanted more is counted.
+func starve(ctx context.Context, s *site) (*wound, error) {
 	n := s.target
 	w := &wound{nodes: []*cluster.Node{n}}
-	percent := 5 + s.rng.IntN(16)
 	g, err := newGroup("cpu", n.ID, n.PID())
 	if err != nil {
 		return w, err
 	}
+	throttled := func() int64 { return g.count("cpu.stat", "nr_throttled") }
 	w.heal = func(context.Context) (string, error) {
-		throttled := g.count("cpu.stat", "nr_throttled")
+		count := throttled()
 		err := g.close(n.PID())
-		if throttled == 0 {
+		if count == 0 {
 			err = errors.Join(err, fmt.Errorf("%w: %s was never held back", ErrNoEffect, n.ID))
 		}
-		return fmt.Sprintf("held back %d times", throttled), err
+		return fmt.Sprintf("held back %d times", count), err
 	}
-	if g.unified {
-		err = g.set("cpu.max", fmt.Sprintf("%d 100000", percent*1000))
-	} else {
-		err = errors.Join(g.set("cpu.cfs_period_us", "100000"), g.set("cpu.cfs_quota_us", strconv.Itoa(percent*1000)))
+	for percent := 5 + s.rng.IntN(16); percent >= 1; percent /= 2 {
+		if g.unified {
+			err = g.set("cpu.max", fmt.Sprintf("%d 100000", percent*1000))
+		} else {
+			err = errors.Join(g.set("cpu.cfs_period_us", "100000"), g.set("cpu.cfs_quota_us", strconv.Itoa(percent*1000)))
+		}
+		w.proof = fmt.Sprintf("%d %% of a CPU", percent)
+		if err != nil || felt(ctx, n, throttled) {
+			return w, err
+		}
 	}
-	w.proof = fmt.Sprintf("%d %% of a CPU", percent)
-	return w, err
+	return w, ctx.Err()
 }
 
-// squeezeBytes is what a node may take besides what it has when the fault begins.
-const squeezeBytes = 24 << 20
+// A node may take squeezeMost besides what it has when the fault begins, half of that if this is no bound, and so on down to squeezeLeast.
+const (
+	squeezeMost  = 24 << 20
+	squeezeLeast = 64 << 10
+)
 
 // squeeze bounds the memory that a node may take from now on, its page cache included. The kernel takes pages back, and in the end kills.
-func squeeze(_ context.Context, s *site) (*wound, error) {
+func squeeze(ctx context.Context, s *site) (*wound, error) {
 	n := s.target
 	w := &wound{nodes: []*cluster.Node{n}}
 	g, err := newGroup("memory", n.ID, n.PID())
 	if err != nil {
 		return w, err
 	}
-	w.heal = func(context.Context) (string, error) {
-		hits := g.count("memory.failcnt", "")
+	hits := func() int64 {
 		if g.unified {
-			hits = g.count("memory.events", "max")
+			return g.count("memory.events", "max")
 		}
+		return g.count("memory.failcnt", "")
+	}
+	w.heal = func(context.Context) (string, error) {
+		hits := hits()
 		if err := g.close(n.PID()); err != nil {
 			return "", err
 		}
@@ -148,6 +178,15 @@ func squeeze(_ context.Context, s *site) (*wound, error) {
 	if g.unified {
 		file = "memory.max"
 	}
-	w.proof = fmt.Sprintf("%d MiB more than it has", squeezeBytes>>20)
-	return w, g.set(file, strconv.Itoa(squeezeBytes))
+	for size := squeezeMost; size >= squeezeLeast; size /= 2 {
+		// A group cannot be made smaller than what it holds and cannot give back: then that is its limit.
+		if err := g.set(file, strconv.Itoa(size)); err != nil && !errors.Is(err, unix.EBUSY) {
+			return w, err
+		}
+		w.proof = fmt.Sprintf("%d KiB more than it has", size>>10)
+		if felt(ctx, n, hits) {
+			break
+		}
+	}
+	return w, ctx.Err()
 }

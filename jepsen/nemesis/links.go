@@ -50,7 +50,7 @@ func isolate(ctx context.Context, s *site) (*wound, error) {
 	w := &wound{nodes: []*cluster.Node{n}, heal: mend(s.c)}
 	clients := s.rng.IntN(2) == 0
 	var links []link
-	for _, peer := range s.c.Nodes() {
+	for _, peer := range s.nodes {
 		if peer != n {
 			links = append(links, between2(n, peer)...)
 		}
@@ -67,14 +67,14 @@ func isolate(ctx context.Context, s *site) (*wound, error) {
 
 // halves cuts the nodes in two.
 func halves(ctx context.Context, s *site) (*wound, error) {
-	minority := append([]*cluster.Node{s.target}, s.others((len(s.c.Nodes())-1)/2-1)...)
+	minority := append([]*cluster.Node{s.target}, s.others((len(s.nodes)-1)/2-1)...)
 	w := &wound{nodes: minority, heal: mend(s.c)}
 	var links []link
 	names := ""
 	for _, a := range minority {
 		names += a.ID + " "
 	next:
-		for _, b := range s.c.Nodes() {
+		for _, b := range s.nodes {
 			for _, m := range minority {
 				if m == b {
 					continue next
@@ -91,7 +91,7 @@ func halves(ctx context.Context, s *site) (*wound, error) {
 // ring leaves each node its two neighbours in a random circle; of three nodes it cuts one link, since three in a circle all are
 // neighbours.
 func ring(ctx context.Context, s *site) (*wound, error) {
-	nodes := append([]*cluster.Node{s.target}, s.others(len(s.c.Nodes())-1)...)
+	nodes := append([]*cluster.Node{s.target}, s.others(len(s.nodes)-1)...)
 	if len(nodes) < 4 {
 		return partial(ctx, s)
 	}
@@ -125,7 +125,7 @@ func oneWay(ctx context.Context, s *site) (*wound, error) {
 	w := &wound{nodes: []*cluster.Node{n}, heal: mend(s.c)}
 	mute := s.rng.IntN(2) == 0
 	var links []link
-	for _, peer := range s.c.Nodes() {
+	for _, peer := range s.nodes {
 		switch {
 		case peer == n:
 		case mute:
@@ -192,7 +192,7 @@ func shape(ctx context.Context, s *site, q cluster.Quality, prove func(before, n
 	if err != nil {
 		return w, err
 	}
-	for _, p := range s.c.Nodes() {
+	for _, p := range s.nodes {
 		if p == n {
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"raftmq/jepsen/cluster"
+	"raftmq/jepsen/faultfs"
 )
 
 // ErrNoEffect: a fault was injected and did not take effect; the run proves nothing.
@@ -37,12 +38,16 @@ const (
 	NeedsSlow                         // one whose links can be made slow
 	NeedsSmallDisks                   // data folders on file systems of limited size
 	NeedsGroups                       // control groups
+	NeedsBadDisks                     // data folders on disks that fail when they are told to
+	NeedsClocks                       // nodes whose clocks can be moved
+	NeedsSpares                       // nodes that are no members yet
+	needsFiles                        // data folders that this program may read and change
 )
 
 // Names are the needs in words.
 func (n Needs) Names() (names []string) {
-	for i, name := range []string{"root and iproute2", "root and tap devices", "root and tmpfs", "root and control groups"} {
-		if n&(1<<i) != 0 {
+	for i, name := range []string{"root and iproute2", "root and tap devices", "root and tmpfs", "root and control groups", "root and /dev/fuse", "", "two more nodes", ""} {
+		if n&(1<<i) != 0 && name != "" {
 			names = append(names, name)
 		}
 	}
@@ -52,13 +57,15 @@ func (n Needs) Names() (names []string) {
 // site is where a fault strikes.
 type site struct {
 	c      *cluster.Cluster
+	nodes  []*cluster.Node // those that ran when the fault began: not the spares
+	disks  map[*cluster.Node]*faultfs.Disk
 	target *cluster.Node
 	rng    *rand.Rand
 }
 
 // others are k nodes besides the target, at random.
 func (s *site) others(k int) (nodes []*cluster.Node) {
-	all := s.c.Nodes()
+	all := s.nodes
 	for _, i := range s.rng.Perm(len(all)) {
 		if all[i] != s.target && len(nodes) < k {
 			nodes = append(nodes, all[i])
@@ -92,11 +99,21 @@ func Faults() []Fault {
 		{Name: "one-way", About: "a node hears its peers and is not heard, or the reverse", Needs: NeedsLinks, inject: oneWay},
 		{Name: "slow", About: "a node's links get 20 to 200 ms of delay", Needs: NeedsSlow, inject: slow},
 		{Name: "loss", About: "a node's links lose 5 to 30 % of the packets", Needs: NeedsSlow, inject: lossy},
+		{Name: "clock-step", About: "one node's clock is put forward or back by 5 s, a minute or an hour, and back again", Needs: NeedsClocks, inject: clockStep},
+		{Name: "clock-drift", About: "one node's clock runs at half to twice the speed", Needs: NeedsClocks, inject: clockDrift},
 		{Name: "transfer", About: "leadership is handed over", inject: transfer},
-		{Name: "wipe", About: "SIGKILL of one node, which comes back without its data", inject: wipe},
-		{Name: "flip", About: "bits of one node's files are flipped while it is down", inject: flip},
-		{Name: "truncate", About: "ends of one node's files are cut off while it is down", inject: truncate},
+		{Name: "wipe", About: "SIGKILL of one node, which comes back without its data", Needs: needsFiles, inject: wipe},
+		{Name: "shrink", About: "one node leaves the cluster for good; an empty one of its name joins", Needs: needsFiles, inject: shrink},
+		{Name: "replace", About: "SIGKILL of one node, which is removed from the cluster; an empty one of its name joins", Needs: needsFiles, inject: replace},
+		{Name: "grow", About: "another node joins the cluster, and leaves again", Needs: NeedsSpares | needsFiles, inject: grow},
+		{Name: "flip", About: "bits of a minority's files are flipped while it is down", Needs: needsFiles, inject: flip},
+		{Name: "truncate", About: "ends of a minority's files are cut off while it is down", Needs: needsFiles, inject: truncate},
 		{Name: "disk-full", About: "one node's file system has no room left", Needs: NeedsSmallDisks, inject: diskFull},
+		{Name: "no-space", About: "writes of one node fail for want of space, in the middle of whatever it does", Needs: NeedsBadDisks, inject: badDisk(noSpace)},
+		{Name: "eio", About: "one node's disk fails: all of it, its Raft log, or its syncs", Needs: NeedsBadDisks, inject: badDisk(ioErrors)},
+		{Name: "stall", About: "one node's syncs hang", Needs: NeedsBadDisks, inject: badDisk(stall)},
+		{Name: "slow-sync", About: "each of one node's syncs takes 50 to 500 ms more", Needs: NeedsBadDisks, inject: badDisk(slowSyncs)},
+		{Name: "read-only", About: "one node's file system becomes read-only", Needs: NeedsBadDisks, inject: badDisk(readOnly)},
 		{Name: "cpu", About: "one node gets 5 to 20 % of a CPU", Needs: NeedsGroups, inject: starve},
 		{Name: "memory", About: "one node gets little memory more than it has", Needs: NeedsGroups, inject: squeeze},
 	}
@@ -186,7 +203,7 @@ func together(name string, parts []Fault) Fault {
 
 // fresh is a node that is not among those that were hit, or any if all were.
 func (s *site) fresh(hit []*cluster.Node) *cluster.Node {
-	all := s.c.Nodes()
+	all := s.nodes
 	order := s.rng.Perm(len(all))
 next:
 	for _, i := range order {
@@ -217,6 +234,11 @@ func (f Fault) Available(net cluster.Network) error {
 	}
 	if f.Needs&NeedsSmallDisks != 0 && os.Geteuid() != 0 {
 		return errors.New("nemesis: mounting a file system needs root")
+	}
+	if f.Needs&NeedsBadDisks != 0 {
+		if err := faultfs.Available(); err != nil {
+			return err
+		}
 	}
 	if f.Needs&NeedsGroups != 0 {
 		return groupsAvailable()

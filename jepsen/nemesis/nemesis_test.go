@@ -99,7 +99,7 @@ func strikeAt(t *testing.T, name string, c *cluster.Cluster, n *cluster.Node, se
 	if err := f.Available(c.Network()); err != nil {
 		t.Skipf("%s: %v", name, err)
 	}
-	w, err := f.inject(t.Context(), &site{c: c, target: n, rng: rand.New(rand.NewPCG(seed, 1))})
+	w, err := f.inject(t.Context(), &site{c: c, nodes: c.Nodes(), target: n, rng: rand.New(rand.NewPCG(seed, 1))})
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -181,12 +181,12 @@ func TestDiskFull(t *testing.T) {
 	if err := fault(t, "disk-full").Available(c.Network()); err != nil {
 		t.Skip(err)
 	}
-	unmount, err := MountSmallDisks(c)
+	ground, err := Prepare(c, NeedsSmallDisks)
 	if err != nil {
 		t.Skipf("no tmpfs: %v", err)
 	}
 	defer func() {
-		if err := unmount(); err != nil {
+		if err := ground.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -260,7 +260,7 @@ func TestNoEffectIsNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	at := &site{c: c, target: c.Node("n1"), rng: rand.New(rand.NewPCG(1, 1))}
+	at := &site{c: c, nodes: c.Nodes(), target: c.Node("n1"), rng: rand.New(rand.NewPCG(1, 1))}
 	if _, err := isolate(t.Context(), at); !errors.Is(err, ErrNoEffect) {
 		t.Errorf("isolate without effect: %v", err)
 	}

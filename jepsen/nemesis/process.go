@@ -28,7 +28,7 @@ func restart(s *site, nodes []*cluster.Node) func(context.Context) (string, erro
 // kill sends SIGKILL to the target and others, count of them in all.
 func kill(count func(nodes int) int) func(context.Context, *site) (*wound, error) {
 	return func(_ context.Context, s *site) (*wound, error) {
-		nodes := append([]*cluster.Node{s.target}, s.others(count(len(s.c.Nodes()))-1)...)
+		nodes := append([]*cluster.Node{s.target}, s.others(count(len(s.nodes))-1)...)
 		w := &wound{nodes: nodes, heal: restart(s, nodes)}
 		var proofs []string
 		for _, n := range nodes {
@@ -64,10 +64,10 @@ func stop(ctx context.Context, s *site) (*wound, error) {
 
 // rolling restarts every node, the next one when the last one has caught up, as an operator would do it.
 func rolling(ctx context.Context, s *site) (*wound, error) {
-	nodes := slices.Clone(s.c.Nodes())
+	nodes := slices.Clone(s.nodes)
 	w := &wound{nodes: nodes, heal: restart(s, nodes)}
 	for _, n := range nodes {
-		one := &site{s.c, n, s.rng}
+		one := &site{c: s.c, nodes: s.nodes, target: n, rng: s.rng}
 		if _, err := stop(ctx, one); err != nil {
 			return w, err
 		}

@@ -24,7 +24,9 @@ type Config struct {
 	Recovery time.Duration
 	// LeaderShare of the faults hit the leader, the others any node (0.7).
 	LeaderShare float64
-	Logf        func(format string, args ...any)
+	// Ground is what Prepare made of the cluster (nothing).
+	Ground *Ground
+	Logf   func(format string, args ...any)
 }
 
 // Run injects one fault after the other until ctx ends. Every fault kind comes once before any comes again, in random
@@ -46,6 +48,9 @@ func Run(ctx context.Context, c *cluster.Cluster, rec *history.Recorder, cfg Con
 	if cfg.LeaderShare == 0 {
 		cfg.LeaderShare = 0.7
 	}
+	if cfg.Ground == nil {
+		cfg.Ground = &Ground{}
+	}
 	if cfg.Logf == nil {
 		cfg.Logf = func(string, ...any) {}
 	}
@@ -66,7 +71,12 @@ func Run(ctx context.Context, c *cluster.Cluster, rec *history.Recorder, cfg Con
 func strike(ctx context.Context, c *cluster.Cluster, rec *history.Recorder, cfg *Config, f Fault, rng *rand.Rand) error {
 	// The plan must not depend on how the cluster fares, so every draw is made in any case.
 	wantLeader, other, hold := rng.Float64() < cfg.LeaderShare, rng.IntN(len(c.Nodes())), between(rng, cfg.Hold)
-	s := &site{c: c, target: c.Nodes()[other], rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+	s := &site{c: c, disks: cfg.Ground.disks, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+	for _, n := range c.Nodes() {
+		if n.Running() {
+			s.nodes = append(s.nodes, n)
+		}
+	}
 	healing := context.WithoutCancel(ctx)
 	lctx, cancel := context.WithTimeout(healing, cfg.Recovery)
 	leader, err := c.Leader(lctx)
@@ -75,7 +85,7 @@ func strike(ctx context.Context, c *cluster.Cluster, rec *history.Recorder, cfg 
 		return fmt.Errorf("nemesis: before %s: %w", f.Name, err)
 	}
 	role := "any node"
-	if wantLeader {
+	if s.target = s.nodes[other%len(s.nodes)]; wantLeader {
 		s.target, role = leader, "the leader"
 	}
 	op := rec.Begin(history.Op{Kind: history.Fault, Process: "nemesis", Fault: f.Name, Node: s.target.ID, Queue: -1, Offset: -1})

@@ -30,7 +30,10 @@ type fakeNode struct {
 	// swallow stores the send and never answers.
 	swallow int
 	// behind answers so many pulls with "ask again".
-	behind  int
+	behind int
+	// expired messages of each queue are gone. A leader says so, another node sends the reader to it.
+	expired int
+	leads   bool
 	corrupt func(rec []byte)
 }
 
@@ -109,6 +112,12 @@ func (f *fakeNode) pull(r transport.Responder, cmd *remoting.Command) {
 		f.behind--
 		resp.Code, records = remoting.ResponsePullRetryImmediately, nil
 	}
+	if offset < f.expired {
+		resp.Code, records = remoting.ResponsePullRetryImmediately, nil
+		if f.leads {
+			resp.Code, next = remoting.ResponsePullOffsetMoved, f.expired
+		}
+	}
 	for ; next < len(records) && next < offset+3; next++ {
 		rec := append([]byte(nil), records[next]...)
 		if f.corrupt != nil {
@@ -118,7 +127,7 @@ func (f *fakeNode) pull(r transport.Responder, cmd *remoting.Command) {
 		resp.Code = remoting.ResponseSuccess
 	}
 	resp.Set("nextBeginOffset", strconv.Itoa(next))
-	resp.Set("minOffset", "0")
-	resp.Set("maxOffset", strconv.Itoa(len(records)))
+	resp.Set("minOffset", strconv.Itoa(f.expired))
+	resp.Set("maxOffset", strconv.Itoa(len(f.queues[q])))
 	r.Reply(resp)
 }

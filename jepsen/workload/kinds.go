@@ -56,7 +56,7 @@ func Kinds() []Kind {
 		{Name: checker.Topics, About: "topics are created, changed, deleted and looked up: linearizable"},
 		{Name: checker.Sizes, About: "bodies of a few bytes to 4 MiB"},
 		{Name: checker.Retention, About: "messages expire after 15 s while others are sent",
-			Flags: []string{"--file-reserved-time", "15s", "--delete-when", "00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23",
+			Flags: []string{"--file-reserved-time", "15s", "--clean-resource-interval", "1s", "--delete-when", "00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23",
 				"--mapped-file-size-commit-log", "2MiB"}, Least: 40 * time.Second},
 	}
 }

@@ -130,6 +130,10 @@ func readQueue(ctx context.Context, c *client.Client, group, topic string, queue
 		if p.code == remoting.ResponsePullOffsetMoved && p.next == p.min && p.next > offset {
 			first = p.next
 		}
+		if p.code == remoting.ResponsePullRetryImmediately && p.next == offset && p.min > offset {
+			// What was there has expired. Only a leader says so outright; others say where the queue begins and send the reader to it.
+			first, p.next = p.min, p.min
+		}
 		switch {
 		case p.code == remoting.ResponsePullNotFound && p.next >= p.max:
 			return n, first, nil

@@ -12,7 +12,6 @@ import (
 	"raftmq/jepsen/checker"
 	"raftmq/jepsen/cluster"
 	"raftmq/jepsen/history"
-	"raftmq/transport/client"
 )
 
 // Config of a workload. Zero values take the defaults in parentheses; a workload may have others of its own.
@@ -402,26 +401,36 @@ func (w *Queue) Drain(ctx context.Context) {
 }
 
 func (w *Queue) drainNode(ctx context.Context, n *cluster.Node) {
-	var c *client.Client
-	c, dialErr := n.Dial(ctx)
-	if dialErr == nil {
-		defer c.Close()
-	}
 	for _, t := range w.topics() {
 		for q := range int32(t.queues) {
 			op := w.rec.Begin(history.Op{Kind: history.Drained, Process: "drain", Node: n.ID, Topic: t.name, Queue: q, Offset: -1})
-			err := dialErr
-			if err == nil {
-				op.Count, op.First, err = readQueue(ctx, c, "jepsen-drain", t.name, q, func(d Delivery) {
-					w.rec.Add(history.Op{Kind: history.Drain, Process: "drain", Outcome: history.OK, Node: n.ID,
-						Value: d.Value, UniqKey: d.UniqKey, Topic: t.name, Queue: q, Offset: d.Offset, Size: d.Size, Sum: d.Sum, Stored: d.Stored})
-				})
+			read, first, err := drainQueue(ctx, n, t.name, q)
+			for _, d := range read {
+				w.rec.Add(history.Op{Kind: history.Drain, Process: "drain", Outcome: history.OK, Node: n.ID,
+					Value: d.Value, UniqKey: d.UniqKey, Topic: t.name, Queue: q, Offset: d.Offset, Size: d.Size, Sum: d.Sum, Stored: d.Stored})
 			}
+			op.Count, op.First = len(read), first
 			op.Outcome = history.OK
 			if err != nil {
 				op.Outcome, op.Error = history.Fail, err.Error()
 			}
 			w.rec.End(op)
+		}
+	}
+}
+
+// drainQueue reads a queue of one node. A node that goes down meanwhile (its disk may report late what it could not write) is read
+// again from the beginning when it is back.
+func drainQueue(ctx context.Context, n *cluster.Node, topic string, queue int32) (read []Delivery, first int64, err error) {
+	for {
+		read = nil
+		c, err := n.Dial(ctx)
+		if err == nil {
+			_, first, err = readQueue(ctx, c, "jepsen-drain", topic, queue, func(d Delivery) { read = append(read, d) })
+			_ = c.Close()
+		}
+		if err == nil || !sleep(ctx, 500*time.Millisecond) {
+			return read, first, err
 		}
 	}
 }

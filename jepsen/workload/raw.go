@@ -241,11 +241,12 @@ func (r *rawConsumer) consume(ctx context.Context, at int, queue int32) {
 			}
 		}
 		switch {
-		case err != nil, p.code == remoting.ResponsePullOffsetMoved:
-			// The node is down, or is behind what another one has shown: ask the next. If all say so, what was there has expired.
+		case err != nil, p.code == remoting.ResponsePullOffsetMoved, p.code == remoting.ResponsePullRetryImmediately && p.min > next:
+			// The node is down, or is behind what another one has shown: ask the next. If all say so, what was there has expired. Only
+			// a leader says that outright.
 			at++
-			if moved++; err == nil && moved > 3*len(r.addrs) && p.next > next {
-				next = p.next
+			if moved++; err == nil && moved > 3*len(r.addrs) && max(p.next, p.min) > next {
+				next = max(p.next, p.min)
 			}
 			sleep(ctx, 50*time.Millisecond)
 		default:
@@ -253,7 +254,11 @@ func (r *rawConsumer) consume(ctx context.Context, at int, queue int32) {
 				d.Node = addr
 				r.deliver(d)
 			}
-			next, moved = max(next, p.next), 0
+			if p.next > next {
+				next, moved = p.next, 0
+			} else if p.code == remoting.ResponsePullRetryImmediately {
+				at++ // it is behind: another one has what is there
+			}
 		}
 		if next > committed && time.Since(commitAt) > rawCommitEvery {
 			r.commit(ctx, cl, queue, next)

@@ -291,3 +291,40 @@ func TestLargestBodies(t *testing.T) {
 		}
 	}
 }
+
+// What has expired is passed over, at a leader and at another node, and where the queue begins is told.
+func TestReadersPassOverWhatHasExpired(t *testing.T) {
+	for _, leads := range []bool{true, false} {
+		f := startFakeNode(t)
+		s := NewRawSender([]string{f.addr}, "p1", "T", 2)
+		for i := range 8 {
+			if _, err := s.Send(t.Context(), NewMessage(fmt.Sprint(i), 20)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Close()
+		f.mu.Lock()
+		f.expired, f.leads = 3, leads
+		f.mu.Unlock()
+		c, err := client.Dial(t.Context(), f.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, first, err := readQueue(t.Context(), c, "g", "T", 2, func(Delivery) {})
+		if n != 5 || first != 3 || err != nil {
+			t.Errorf("leads %v: %d messages from %d on, %v", leads, n, first, err)
+		}
+		_ = c.Close()
+		got := make(chan string, 8)
+		r := NewRawConsumer([]string{f.addr}, 0, "g", "T", []int32{2}, func(d Delivery) { got <- d.Value })
+		select {
+		case v := <-got:
+			if v != "3" {
+				t.Errorf("leads %v: %s came first", leads, v)
+			}
+		case <-time.After(30 * time.Second):
+			t.Errorf("leads %v: the consumer got nothing", leads)
+		}
+		r.Close()
+	}
+}

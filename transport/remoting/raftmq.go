@@ -20,6 +20,8 @@ type NodeStatus struct {
 	ClusterID     string  `json:"clusterId"`
 	Group         string  `json:"group"` // RocketMQ brokerName
 	UptimeSeconds float64 `json:"uptimeSeconds"`
+	// ClockMillis is the node's wall clock when it answered, Unix milliseconds.
+	ClockMillis int64 `json:"clockMillis,omitempty"`
 	// Level is the highest feature level that the node's raftmq can apply, ClusterLevel the cluster's (raftmq cluster upgrade raises it).
 	Level        int `json:"level,omitempty"`
 	ClusterLevel int `json:"clusterLevel,omitempty"`
