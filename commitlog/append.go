@@ -7,6 +7,7 @@ import (
 
 	"raftmq/commitlog/mappedfile"
 	"raftmq/commitlog/record"
+	"raftmq/seam"
 )
 
 // zeros is what follows a filler's header, for its checksum; never written.
@@ -127,6 +128,9 @@ func (l *Log) writeOut() error {
 	return err
 }
 
+// seamByte is one of a record's born timestamp, which nobody verifies but by comparing nodes.
+const seamByte = 47
+
 // place copies records to dst, which is at l.pos, patches them and adds them to the entry's checksum.
 // next is their queue's counter; the first queue offset is returned.
 func (l *Log) place(dst, records []byte, next *int64) (first int64) {
@@ -137,7 +141,9 @@ func (l *Log) place(dst, records []byte, next *int64) (first int64) {
 		var queueOffset int64 // stays 0 for prepared and rollback records, which no queue lists
 		if record.AssignsQueueOffset(v.SysFlag()) {
 			queueOffset = *next
-			*next++
+			if !seam.Often(seam.ReuseOffset, 100) {
+				*next++
+			}
 		}
 		if off == 0 {
 			first = queueOffset
@@ -147,6 +153,9 @@ func (l *Log) place(dst, records []byte, next *int64) (first int64) {
 			l.lastStoreTimestamp = t
 		} else if t < l.lastStoreTimestamp {
 			record.PatchStoreTimestamp(v, l.lastStoreTimestamp)
+		}
+		if seam.Often(seam.WrongByte, 100) {
+			v[seamByte] ^= 1
 		}
 		off += v.Size()
 	}

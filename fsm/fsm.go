@@ -17,6 +17,7 @@ import (
 	"raftmq/commitlog/store"
 	"raftmq/fsm/command"
 	"raftmq/fsm/metadata"
+	"raftmq/seam"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -162,7 +163,7 @@ func (f *FSM) applyEntry(l *raft.Log) (r command.Results, appended bool, err err
 		switch c.Kind {
 		case command.KindAppend:
 			if err = begin(); err == nil {
-				result, err = f.applyAppend(c)
+				result, err = f.applyAppend(c, l)
 			}
 		case command.KindMark:
 			result.Err, err = f.mark(c, l)
@@ -187,7 +188,7 @@ func (f *FSM) applyEntry(l *raft.Log) (r command.Results, appended bool, err err
 	return r, appended, nil
 }
 
-func (f *FSM) applyAppend(c command.Command) (command.Result, error) {
+func (f *FSM) applyAppend(c command.Command, l *raft.Log) (command.Result, error) {
 	records, n, err := c.Records()
 	if err != nil {
 		return command.Result{}, err
@@ -196,6 +197,11 @@ func (f *FSM) applyAppend(c command.Command) (command.Result, error) {
 	at, err := f.cfg.Store.Append(first.Topic(), first.QueueID(), records, n)
 	if err != nil {
 		return command.Result{}, err
+	}
+	if seam.On(seam.ApplyTwice) && f.again(l) {
+		if _, err := f.cfg.Store.Append(first.Topic(), first.QueueID(), records, n); err != nil {
+			return command.Result{}, err
+		}
 	}
 	return command.Result{QueueOffset: at.QueueOffset, PhyOffset: at.PhyOffset}, nil
 }

@@ -120,7 +120,12 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if scrubRate == 0 {
 		scrubRate = -1 // the store's zero is its default
 	}
-	g.store, err = store.Open(store.Config{Dir: filepath.Join(cfg.DataDir, "store"), SegmentSize: cfg.MappedFileSizeCommitLog,
+	storeDir := filepath.Join(cfg.DataDir, "store")
+	fs, err := storeFS(storeDir)
+	if err != nil {
+		return nil, err
+	}
+	g.store, err = store.Open(store.Config{Dir: storeDir, FS: fs, SegmentSize: cfg.MappedFileSizeCommitLog,
 		AllocateStep: sizes.allocateStep, ReserveBytes: sizes.reserve, MinFreeBytes: sizes.minFree, DiskWarningRatio: cfg.DiskSpaceWarningLevelRatio,
 		QueueFileSize: cfg.MappedFileSizeConsumeQueue, MessageIndexEnable: cfg.MessageIndexEnable, MaxHashSlotNum: cfg.MaxHashSlotNum, MaxIndexNum: cfg.MaxIndexNum,
 		TransientStorePoolSize: cfg.poolSize(), CommitInterval: cfg.CommitIntervalCommitLog, CommitThoroughInterval: cfg.CommitCommitLogThoroughInterval,

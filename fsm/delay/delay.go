@@ -21,6 +21,7 @@ import (
 	"raftmq/commitlog/record"
 	"raftmq/commitlog/store"
 	"raftmq/fsm/metadata"
+	"raftmq/seam"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -134,8 +135,13 @@ func (l *level) queueID() int32 { return int32(l.number - 1) }
 func (l *level) run(ctx context.Context) {
 	timer := time.NewTimer(longestWait)
 	defer timer.Stop()
+	back := int64(0)
+	if seam.On(seam.ForgetDelay) {
+		back = 20
+	}
 	for ctx.Err() == nil {
-		wait := l.step(ctx)
+		wait := l.stepFrom(ctx, back)
+		back = 0
 		if wait == 0 {
 			continue
 		}
@@ -158,10 +164,13 @@ func (l *level) run(ctx context.Context) {
 const nothing = -1
 
 // step delivers what is due and tells how long to wait: 0 not at all, nothing until something arrives.
-func (l *level) step(ctx context.Context) time.Duration {
+func (l *level) step(ctx context.Context) time.Duration { return l.stepFrom(ctx, 0) }
+
+// stepFrom is step, which delivers again what is up to back before the progress: a planted bug wants that.
+func (l *level) stepFrom(ctx context.Context, back int64) time.Duration {
 	tables, st := l.d.cfg.Tables, l.d.cfg.Store
 	progress := tables.DelayProgress(l.number)
-	req := store.GetRequest{Topic: scheduleTopic, QueueID: l.queueID(), Offset: progress, MaxMsgs: batchMessages, MaxBytes: batchBytes}
+	req := store.GetRequest{Topic: scheduleTopic, QueueID: l.queueID(), Offset: max(0, progress-back), MaxMsgs: batchMessages, MaxBytes: batchBytes}
 	st.Get(&req, &l.got)
 	defer l.got.Release()
 	l.batch.start(l.number, progress)
@@ -209,6 +218,9 @@ func (l *level) gather() (wait time.Duration) {
 // wait is how long a message is not yet due.
 func (l *level) wait(v record.View, now time.Time) time.Duration {
 	wait := time.UnixMilli(v.StoreTimestamp()).Add(l.after).Sub(now)
+	if seam.On(seam.EarlyDelay) {
+		wait -= time.Second
+	}
 	if wait > l.after+clockTolerance {
 		return 0
 	}

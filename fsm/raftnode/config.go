@@ -14,6 +14,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"raftmq/seam"
 )
 
 // Errors of Propose and of Proposal.Done.
@@ -170,6 +172,7 @@ func (c *Config) raftConfig() *raft.Config {
 	r.TrailingLogs = 1 << 40
 	r.NoLegacyTelemetry = true
 	r.ShutdownOnRemove = false
+	r.PreVoteDisabled = seam.On(seam.SkipPreVote)
 	return r
 }
 

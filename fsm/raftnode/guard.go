@@ -96,7 +96,9 @@ func (d *disk) failure() error {
 // guardedLog is the log store as Raft sees it.
 type guardedLog struct {
 	*logStore
-	disk *disk
+	disk  *disk
+	node  *Node
+	early *earlyApply // of the seam
 }
 
 // StoreLog implements raft.LogStore.
@@ -104,7 +106,11 @@ func (g *guardedLog) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Lo
 
 // StoreLogs implements raft.LogStore.
 func (g *guardedLog) StoreLogs(logs []*raft.Log) error {
-	return g.disk.do("write to the Raft log", func() error { return g.logStore.StoreLogs(logs) })
+	err := g.disk.do("write to the Raft log", func() error { return g.logStore.StoreLogs(logs) })
+	if err == nil {
+		g.early.stored(g.node, logs)
+	}
+	return err
 }
 
 // DeleteRange implements raft.LogStore.

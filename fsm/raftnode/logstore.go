@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	wal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/segment"
 )
 
 // backingStore is what both log stores are.
@@ -79,7 +80,11 @@ func openLogStore(cfg Config) (*logStore, error) {
 			s.backing, s.lazy = w, w.lazy
 			break
 		}
-		w, err := wal.Open(walDir, wal.WithSegmentSize(size), wal.WithLogger(cfg.Logger.Named("wal")))
+		vfs, err := walVFS(walDir)
+		if err != nil {
+			return nil, fmt.Errorf("raftnode: open %s: %w", walDir, err)
+		}
+		w, err := wal.Open(walDir, wal.WithSegmentSize(size), wal.WithLogger(cfg.Logger.Named("wal")), wal.WithSegmentFiler(segment.NewFiler(walDir, vfs)))
 		if err != nil {
 			return nil, fmt.Errorf("raftnode: open %s: %w", walDir, err)
 		}

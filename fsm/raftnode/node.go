@@ -162,9 +162,10 @@ func (n *Node) Start() error {
 // newRaft runs raft.NewRaft on a goroutine of its own, which a failing stable store may end (see guardedStable).
 func (n *Node) newRaft() (r *raft.Raft, err error) {
 	done := make(chan struct{})
+	fsm, early := newEarlyApply(n.cfg.FSM)
 	go func() {
 		defer close(done)
-		r, err = raft.NewRaft(n.cfg.raftConfig(), n.cfg.FSM, &guardedLog{n.logs, n.disk}, &guardedStable{n.stable, n.disk}, n.cfg.Snapshots, n.link)
+		r, err = raft.NewRaft(n.cfg.raftConfig(), fsm, &guardedLog{n.logs, n.disk, n, early}, &guardedStable{n.stable, n.disk}, n.cfg.Snapshots, n.link)
 	}()
 	<-done
 	if r == nil && err == nil {

@@ -31,6 +31,7 @@ import (
 
 	"raftmq/commitlog/store"
 	"raftmq/fsm/command"
+	"raftmq/seam"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -249,7 +250,11 @@ func (l *Loop) reach(t *trigger) (to, newest int64) {
 	low, end := l.cfg.Store.LogRange()
 	to = low
 	last := (max(end, 1) - 1) / size * size
-	oldest := l.cfg.Now().Add(-l.cfg.FileReservedTime).UnixMilli()
+	reserved := l.cfg.FileReservedTime
+	if seam.On(seam.EarlyTrim) {
+		reserved /= 4
+	}
+	oldest := l.cfg.Now().Add(-reserved).UnixMilli()
 	for n := int64(0); n < mostSegments; n++ {
 		boundary := (low/size + 1 + n) * size
 		if boundary > last {

@@ -17,25 +17,25 @@ const module = "raftmq"
 
 // mayImport lists, for each package, what of this module its non-test files may import. A trailing /... means everything below.
 var mayImport = map[string][]string{
-	"cmd/raftmq":             {"commitlog/...", "fsm/...", "flush", "membership/...", "transport/...", "commitlog", "fsm", "membership", "transport"},
-	"cmd/chaos":              {"jepsen", "jepsen/..."},
+	"cmd/raftmq":             {"commitlog/...", "fsm/...", "flush", "membership/...", "transport/...", "commitlog", "fsm", "membership", "transport", "seam", "seam/..."},
+	"cmd/chaos":              {"jepsen", "jepsen/...", "seam"},
 	"transport":              {"transport/remoting"},
 	"transport/remoting":     {},
-	"transport/broker":       {"transport", "transport/broker/sql92", "transport/broker/stats", "transport/remoting", "commitlog/record", "commitlog/store", "flush", "fsm/command", "fsm/metadata", "fsm/raftnode", "membership/group"},
+	"transport/broker":       {"transport", "transport/broker/sql92", "transport/broker/stats", "transport/remoting", "commitlog/record", "commitlog/store", "flush", "fsm/command", "fsm/metadata", "fsm/raftnode", "membership/group", "seam"},
 	"transport/broker/sql92": {"commitlog/record"},
 	"transport/broker/stats": {},
 	"transport/namesrv":      {"transport", "transport/remoting", "membership/route", "fsm/command", "fsm/metadata"}, // KV changes are commands, refused by the tables
 	"transport/client":       {"transport/remoting"},
 	"transport/raftstream":   {},
 	"transport/metrics":      {},
-	"fsm":                    {"fsm/command", "fsm/metadata", "commitlog/record", "commitlog/store"}, // commitlog/store: its position and append types
+	"fsm":                    {"fsm/command", "fsm/metadata", "commitlog/record", "commitlog/store", "seam"}, // commitlog/store: its position and append types
 	"fsm/command":            {},
-	"fsm/metadata":           {"fsm/command", "commitlog/record"}, // the tables store what commands carry; record: a topic's name
-	"fsm/raftnode":           {},
-	"fsm/delay":              {"fsm/command", "fsm/metadata", "commitlog/record", "commitlog/store"},
+	"fsm/metadata":           {"fsm/command", "commitlog/record", "seam"}, // the tables store what commands carry; record: a topic's name
+	"fsm/raftnode":           {"seam", "seam/shadow"},
+	"fsm/delay":              {"fsm/command", "fsm/metadata", "commitlog/record", "commitlog/store", "seam"},
 	"fsm/transaction":        {"fsm/command", "fsm/metadata", "commitlog/record", "commitlog/store"},
-	"fsm/retention":          {"fsm/command", "fsm/metadata", "commitlog/record", "commitlog/store"},
-	"commitlog":              {"commitlog/record", "commitlog/mappedfile"},
+	"fsm/retention":          {"fsm/command", "fsm/metadata", "commitlog/record", "commitlog/store", "seam"},
+	"commitlog":              {"commitlog/record", "commitlog/mappedfile", "seam"},
 	"commitlog/record":       {},
 	"commitlog/mappedfile":   {},
 	"commitlog/faultfile":    {"commitlog/mappedfile"},
@@ -43,12 +43,14 @@ var mayImport = map[string][]string{
 	"commitlog/keyindex":     {"commitlog/mappedfile"},
 	"commitlog/inspect":      {"commitlog", "commitlog/record", "commitlog/mappedfile", "commitlog/consumequeue", "commitlog/keyindex"},
 	"commitlog/dispatch":     {"commitlog/record", "commitlog/mappedfile", "commitlog/consumequeue"},
-	"commitlog/store":        {"commitlog", "commitlog/record", "commitlog/mappedfile", "commitlog/consumequeue", "commitlog/keyindex", "commitlog/dispatch", "flush"},
+	"commitlog/store":        {"commitlog", "commitlog/record", "commitlog/mappedfile", "commitlog/consumequeue", "commitlog/keyindex", "commitlog/dispatch", "flush", "seam"},
 	"flush":                  {},
 	"membership":             {},
 	"membership/route":       {"membership", "fsm/metadata"},
 	"membership/group":       {},
-	"jepsen":                 {"jepsen/...", "transport/client", "transport/remoting"},
+	"jepsen":                 {"jepsen/...", "transport/client", "transport/remoting", "seam", "seam/..."},
+	"seam":                   {},
+	"seam/shadow":            {"commitlog/mappedfile"},
 	"scripts/layout":         {},
 }
 

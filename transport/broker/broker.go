@@ -22,6 +22,7 @@ import (
 
 	"raftmq/commitlog/store"
 	"raftmq/fsm/raftnode"
+	"raftmq/seam"
 	"raftmq/transport"
 	"raftmq/transport/remoting"
 
@@ -177,7 +178,9 @@ func (b *Broker) changed() <-chan struct{} {
 
 // authoritative reports whether this node may say what is and what is not: it leads and has
 // applied everything that earlier leaders committed.
-func (b *Broker) authoritative() bool { return b.cfg.Raft.State().Ready }
+func (b *Broker) authoritative() bool {
+	return b.cfg.Raft.State().Ready || seam.On(seam.StaleReads) && b.cfg.Raft.State().LeaderID == ""
+}
 
 // recovering reports whether this node has not caught up with a leader since start: nothing that it holds can be trusted to
 // be recent (Never-Guess).

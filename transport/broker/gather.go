@@ -6,6 +6,7 @@ import (
 
 	"raftmq/fsm/command"
 	"raftmq/fsm/raftnode"
+	"raftmq/seam"
 	"raftmq/transport"
 	"raftmq/transport/remoting"
 )
@@ -75,6 +76,10 @@ func (g *gatherer) add(group, topic []byte, queueID int32, offset int64, r *tran
 	}
 	o.offset = offset
 	g.markLocked(o)
+	if seam.On(seam.AckOffset) && r != nil {
+		emptyExt(*r, remoting.ResponseSuccess, "")
+		r = nil
+	}
 	if r != nil {
 		g.mu.waiters = append(g.mu.waiters, *r)
 	}

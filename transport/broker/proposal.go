@@ -1,10 +1,13 @@
 package broker
 
 import (
+	"errors"
 	"time"
 
 	"raftmq/commitlog/record"
 	"raftmq/fsm/command"
+	"raftmq/fsm/raftnode"
+	"raftmq/seam"
 	"raftmq/transport"
 	"raftmq/transport/remoting"
 )
@@ -64,10 +67,13 @@ func (p *sendProposal) AppendCommand(dst []byte, storeMillis int64) []byte {
 	p.msg.StoreTimestamp, p.began = storeMillis, p.b.cfg.Now()
 	if !p.batch {
 		dst = record.Append(dst, &p.msg)
+		if seam.Often(seam.DoubleSend, 50) {
+			return command.EndAppend(record.Append(dst, &p.msg), start, 2)
+		}
 		return command.EndAppend(dst, start, 1)
 	}
 	one := p.msg
-	for rest := p.msg.Body; len(rest) > 0; {
+	for rest := seamBatch(p); len(rest) > 0; {
 		var e record.BatchEntry
 		e, rest, _ = record.NextBatchEntry(rest) // prepareBatch has seen that all are well-formed
 		p.merged = record.JoinProperties(p.merged[:0], e.Properties, p.props)
@@ -77,9 +83,34 @@ func (p *sendProposal) AppendCommand(dst []byte, storeMillis int64) []byte {
 	return command.EndAppend(dst, start, len(p.sizes))
 }
 
+// seamBatch is the batch as it is stored; a planted bug (package seam) changes it.
+func seamBatch(p *sendProposal) []byte {
+	body := p.msg.Body
+	if !seam.Often(seam.SwapBatch, 10) && !seam.Often(seam.HalfBatch, 10) {
+		return body
+	}
+	last := body
+	for rest := body; len(rest) > 0; {
+		last = rest
+		_, rest, _ = record.NextBatchEntry(rest)
+	}
+	others := body[:len(body)-len(last)]
+	if seam.On(seam.HalfBatch) {
+		p.sizes = p.sizes[:len(p.sizes)-1]
+		return others
+	}
+	return append(append([]byte{}, last...), others...)
+}
+
 // Done implements raftnode.Proposal.
 func (p *sendProposal) Done(entryResult any, i int, err error) {
 	result, err := command.ResultOf(entryResult, i, err)
+	if seam.On(seam.AckUncommitted) && errors.Is(err, raftnode.ErrLeadershipLost) {
+		err = nil
+	}
+	if seam.Often(seam.RefuseStored, 50) {
+		err = raftnode.ErrBusy
+	}
 	if err != nil {
 		p.b.counters.failedWrites.Add(1)
 		r, b := p.r, p.b

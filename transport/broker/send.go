@@ -11,6 +11,7 @@ import (
 	"raftmq/fsm/command"
 	"raftmq/fsm/metadata"
 	"raftmq/fsm/raftnode"
+	"raftmq/seam"
 	"raftmq/transport"
 	"raftmq/transport/remoting"
 )
@@ -191,6 +192,8 @@ func (p *sendProposal) prepareSingle(cmd *remoting.Command) *refusal {
 	switch {
 	case props.badDelay:
 		return refuse(remoting.ResponseSystemError, "property DELAY is %q, a number expected", props.delay)
+	case half && seam.Often(seam.HalfVisible, 20):
+		p.msg.SysFlag = 0
 	case half:
 		return p.prepareHalf(cmd, &props)
 	case record.TransactionType(h.SysFlag) == record.SysFlagPrepared, record.TransactionType(h.SysFlag) == record.SysFlagRollback:
