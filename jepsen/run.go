@@ -18,6 +18,7 @@ import (
 	"raftmq/jepsen/history"
 	"raftmq/jepsen/nemesis"
 	"raftmq/jepsen/workload"
+	"raftmq/seam"
 	"raftmq/transport/remoting"
 )
 
@@ -37,6 +38,15 @@ type Config struct {
 	Seed     uint64
 	Workload workload.Config
 	Binary   string // raftmq executable
+	// SeamBinary is one with the seam, "" for none: it takes Binary's place where a fault needs it or a bug is planted.
+	SeamBinary string
+	// Bug is planted in the nodes of BugNodes (all).
+	Bug      seam.Bug
+	BugNodes []string
+	// Patience is how long consumers may take to get what is left for them, and nodes to come to equal logs, after the load (90 s and 60 s).
+	Patience time.Duration
+	// Recovery is the nemesis's (its default).
+	Recovery time.Duration
 	// Dir gets data, logs and the history; it must be empty or missing. It is removed after a valid
 	// run unless Keep is set.
 	Dir  string
@@ -112,15 +122,20 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if needs(cfg.Faults)&nemesis.NeedsSpares != 0 && cfg.First == 0 {
 		cfg.First, cfg.Nodes = cfg.Nodes, cfg.Nodes+spares
 	}
-	net, faults, err := network(cfg.Nodes, cfg.Faults, report)
+	net, faults, err := network(&cfg, report)
 	if err != nil {
 		return nil, err
 	}
+	shadows := needs(faults)&nemesis.NeedsSeam != 0
+	if shadows || cfg.Bug != "" {
+		cfg.Binary = cfg.SeamBinary
+	}
 	c, err := cluster.New(cluster.Config{Nodes: cfg.Nodes, Expect: cfg.First, Dir: cfg.Dir, Binary: cfg.Binary, Network: net,
-		Flags: slices.Concat(cfg.Flags, kind.Flags)})
+		Flags: slices.Concat(cfg.Flags, kind.Flags), Shadow: shadows})
 	if err != nil {
 		return nil, errors.Join(err, net.Close())
 	}
+	plant(c, &cfg)
 	ground := &nemesis.Ground{}
 	defer func() { _ = ground.Close() }() // after the processes have ended
 	defer c.Close()
@@ -165,27 +180,39 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 
 // network takes namespaces if a fault needs links that can be cut, and drops that fault where
 // they are not to be had.
-func network(nodes int, faults []nemesis.Fault, report *Report) (cluster.Network, []nemesis.Fault, error) {
-	net, err := cluster.NewNamespaces(nodes)
+func network(cfg *Config, report *Report) (cluster.Network, []nemesis.Fault, error) {
+	net, err := cluster.NewNamespaces(cfg.Nodes)
 	if errors.Is(err, cluster.ErrNoPartitions) {
-		net, err = cluster.NewLoopback(nodes)
+		net, err = cluster.NewLoopback(cfg.Nodes)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	var left []nemesis.Fault
-	for _, f := range faults {
+	for _, f := range cfg.Faults {
 		err := f.Available(net)
+		if f.Needs&nemesis.NeedsSeam != 0 && cfg.SeamBinary == "" {
+			err = errors.Join(err, errors.New("jepsen: it needs a server with the seam"))
+		}
 		if err != nil {
 			report.Skipped = append(report.Skipped, fmt.Sprintf("%s: %v", f.Name, err))
 			continue
 		}
 		left = append(left, f)
 	}
-	if len(left) == 0 && len(faults) > 0 {
+	if len(left) == 0 && len(cfg.Faults) > 0 {
 		return nil, nil, errors.Join(fmt.Errorf("%w: %v", ErrNotHere, report.Skipped), net.Close())
 	}
 	return net, left, nil
+}
+
+// plant gives the nodes their bug.
+func plant(c *cluster.Cluster, cfg *Config) {
+	for _, n := range c.Nodes() {
+		if cfg.Bug != "" && (len(cfg.BugNodes) == 0 || slices.Contains(cfg.BugNodes, n.ID)) {
+			n.Env = append(n.Env, seam.BugEnv+"="+string(cfg.Bug))
+		}
+	}
 }
 
 func needs(faults []nemesis.Fault) (all nemesis.Needs) {
@@ -261,7 +288,7 @@ func hurt(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.Rec
 		cfg.Logf("load for %v, seed %d", cfg.Time, cfg.Seed)
 		timed, stop := context.WithTimeout(load, cfg.Time)
 		defer stop()
-		err := nemesis.Run(timed, c, rec, nemesis.Config{Faults: faults, Seed: cfg.Seed, Hold: cfg.Hold, Quiet: cfg.Quiet, LeaderShare: cfg.LeaderShare, Ground: ground, Logf: cfg.Logf})
+		err := nemesis.Run(timed, c, rec, nemesis.Config{Faults: faults, Seed: cfg.Seed, Hold: cfg.Hold, Quiet: cfg.Quiet, LeaderShare: cfg.LeaderShare, Recovery: cfg.Recovery, Ground: ground, Logf: cfg.Logf})
 		<-timed.Done() // without a nemesis, or after its failure, the load has its time all the same
 		struck <- err
 	}()
@@ -283,10 +310,10 @@ func settle(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.R
 		}
 	}
 	cfg.Logf("load ended, waiting for consumers")
-	_ = within(ctx, deliverTimeout, func(ctx context.Context) error { w.AwaitDelivered(ctx); return nil })
+	_ = within(ctx, cmp.Or(cfg.Patience, deliverTimeout), func(ctx context.Context) error { w.AwaitDelivered(ctx); return nil })
 	w.Close()
 	cfg.Logf("waiting for equal logs")
-	err := within(ctx, convergeTimeout, func(ctx context.Context) (err error) {
+	err := within(ctx, cmp.Or(cfg.Patience, convergeTimeout), func(ctx context.Context) (err error) {
 		report.Statuses, err = equalLogs(ctx, c)
 		return err
 	})

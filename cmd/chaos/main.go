@@ -8,11 +8,15 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"raftmq/jepsen"
 	"raftmq/jepsen/cluster"
+	"raftmq/jepsen/nemesis"
+	"raftmq/seam"
 )
 
 func main() {
@@ -36,7 +40,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newRun(), newList(), newMatrix(), newTotals(), newCheck(), newPage(), newQuickstart())
+	root.AddCommand(newRun(), newList(), newMatrix(), newTotals(), newCheck(), newPage(), newProve(), newQuickstart())
 	return root
 }
 
@@ -46,12 +50,30 @@ func binary(ctx context.Context, path string) (bin string, done func(), err erro
 		bin, err = filepath.Abs(path)
 		return bin, func() {}, err
 	}
+	return build(ctx)
+}
+
+// seamBinary builds a server with the seam, as binary does.
+func seamBinary(ctx context.Context) (bin string, done func(), err error) {
+	return build(ctx, "-tags="+seam.Tag)
+}
+
+// withSeam gives a run a server with the seam, if one of the faults needs it.
+func withSeam(ctx context.Context, cfg *jepsen.Config, faults []nemesis.Fault) (done func(), err error) {
+	if !slices.ContainsFunc(faults, func(f nemesis.Fault) bool { return f.Needs&nemesis.NeedsSeam != 0 }) {
+		return func() {}, nil
+	}
+	cfg.SeamBinary, done, err = seamBinary(ctx)
+	return done, err
+}
+
+func build(ctx context.Context, flags ...string) (bin string, done func(), err error) {
 	dir, err := os.MkdirTemp("", "raftmq-bin-")
 	if err != nil {
 		return "", nil, err
 	}
 	done = func() { _ = os.RemoveAll(dir) }
-	if bin, err = cluster.Build(ctx, dir); err != nil {
+	if bin, err = cluster.Build(ctx, dir, flags...); err != nil {
 		done()
 		return "", nil, err
 	}

@@ -81,6 +81,19 @@ cells are kept.`,
 			if err != nil {
 				return err
 			}
+			var all []nemesis.Fault
+			for _, c := range cells {
+				var probe jepsen.Config
+				if err := want(&probe, c.Workload, c.Nemesis); err != nil {
+					return err
+				}
+				all = append(all, probe.Faults...)
+			}
+			seamDone, err := withSeam(cmd.Context(), &f.cfg, all)
+			if err != nil {
+				return err
+			}
+			defer seamDone()
 			run := func(ctx context.Context, cell jepsen.Cell, dir string) (*jepsen.Report, error) {
 				cfg := f.cfg
 				if err := want(&cfg, cell.Workload, cell.Nemesis); err != nil {

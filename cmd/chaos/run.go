@@ -101,6 +101,11 @@ order, an offset holds one value, and all logs are equal, and what else the work
 			}
 			defer done()
 			f.cfg.Binary = bin
+			seamDone, err := withSeam(cmd.Context(), &f.cfg, f.cfg.Faults)
+			if err != nil {
+				return err
+			}
+			defer seamDone()
 			if f.cfg.Dir == "" {
 				if f.cfg.Dir, err = os.MkdirTemp("", "raftmq-chaos-"); err != nil {
 					return err

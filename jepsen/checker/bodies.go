@@ -2,6 +2,7 @@ package checker
 
 import (
 	"fmt"
+	"time"
 
 	"raftmq/jepsen/history"
 )
@@ -120,5 +121,44 @@ func nothingExpired(v *view) Result {
 		r.problem("every queue of every node begins at 0")
 	}
 	r.Summary = fmt.Sprintf("the first %d messages of a queue are gone", most)
+	return r
+}
+
+// earlySlack is what is allowed for clocks that are read at different moments.
+const earlySlack = time.Second
+
+// expiredEarly: what a node had removed when it was read was as old by then as messages are to be kept.
+func expiredEarly(v *view) Result {
+	r := Result{Name: "expired too early", Valid: true}
+	if v.run.Info.Kept <= 0 {
+		r.problem("the history does not tell how long messages are kept")
+	}
+	read := map[string]map[queue]time.Duration{} // when the reading of a queue began
+	for i := range v.run.Ops {
+		if op := &v.run.Ops[i]; op.Kind == history.Drained && op.Outcome == history.OK {
+			if read[op.Node] == nil {
+				read[op.Node] = map[queue]time.Duration{}
+			}
+			read[op.Node][queue{op.Topic, op.Queue}] = op.End
+		}
+	}
+	youngest := time.Duration(-1)
+	for _, node := range v.run.Nodes {
+		v.acked(func(op *history.Op) {
+			at, ok := read[node][queue{op.Topic, op.Queue}]
+			if !ok || !v.expired(node, op) {
+				return
+			}
+			// It was stored after its sending began.
+			age := at - op.Start
+			if youngest < 0 || age < youngest {
+				youngest = age
+			}
+			if age < v.run.Info.Kept-earlySlack {
+				r.problem("%s: %s was sent at %v and gone at %v, after %v of %v", node, op.Value, op.Start, at, age, v.run.Info.Kept)
+			}
+		})
+	}
+	r.Summary = fmt.Sprintf("%d, the youngest was at most %v old", r.Count, max(youngest, 0).Round(time.Millisecond))
 	return r
 }

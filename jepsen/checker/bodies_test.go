@@ -151,14 +151,35 @@ func TestUnknownOutcomes(t *testing.T) {
 // trimmed is a run in which the first messages of a queue have expired on all nodes.
 func trimmed() *Run {
 	run := cleanRun()
-	run.Info.Workload, run.Info.Trimmed = Retention, true
+	run.Info.Workload, run.Info.Trimmed, run.Info.Kept = Retention, true, time.Minute
 	for i := range run.Ops {
 		if op := &run.Ops[i]; op.Kind == history.Drained {
-			op.First = 3
+			op.First, op.Start, op.End = 3, 2*time.Minute, 2*time.Minute
 		}
 	}
 	drop(run, func(op *history.Op) bool { return op.Kind == history.Drain && op.Offset < 3 })
 	return run
+}
+
+func TestExpiredTooEarly(t *testing.T) {
+	read := func(at time.Duration) func(*Run) {
+		return func(run *Run) {
+			for i := range run.Ops {
+				if op := &run.Ops[i]; op.Kind == history.Drained && op.Node == "n2" && op.Queue == 1 {
+					op.End = at
+				}
+			}
+		}
+	}
+	testCheck(t, "expired too early", trimmed, []planted{
+		{"one node had removed it before its time", read(30 * time.Second), true},
+		{"at its time, by another clock", read(time.Minute - earlySlack/2), false},
+		{"nobody says how long messages are kept", func(run *Run) { run.Info.Kept = 0 }, true},
+		{"what is there is no matter how young", func(run *Run) {
+			read(time.Second)(run)
+			find(run, func(op *history.Op) bool { return op.Kind == history.Drained && op.Node == "n2" && op.Queue == 1 }).First = 0
+		}, false},
+	})
 }
 
 func TestNothingExpired(t *testing.T) {

@@ -177,6 +177,15 @@ func TestPlantedViolations(t *testing.T) {
 				run.Ops = append(run.Ops, op)
 			}
 		}, []string{"duplicates"}},
+		{"an attempt that was refused is stored", func(run *Run) {
+			op := find(run, isSend(0, 9))
+			op.Attempts, op.Refused = 2, 1
+			for _, n := range nodes {
+				op := *find(run, isDrain(n, 0, 9))
+				op.Offset = perQueue
+				run.Ops = append(run.Ops, op)
+			}
+		}, []string{"duplicates"}},
 		{"copies differ in their key", func(run *Run) {
 			find(run, isSend(0, 9)).Attempts = 2
 			for _, n := range nodes {

@@ -232,7 +232,7 @@ func holes(v *view) Result {
 }
 
 // duplicates: more than one copy of a value is legal only as a client's retry: the copies share
-// their UNIQ_KEY, and there are no more of them than attempts. Count is the number of extra copies.
+// their UNIQ_KEY, and there are no more of them than attempts that were not refused. Count is the number of extra copies.
 func duplicates(v *view) Result {
 	r := Result{Name: "duplicates", Valid: true}
 	most := 0
@@ -259,8 +259,8 @@ func duplicates(v *view) Result {
 					r.problem("%s: %s has copies with different UNIQ_KEY %q and %q", node, value, list[0].uniq, c.uniq)
 				}
 			}
-			if op.Attempts > 0 && len(list) > op.Attempts {
-				r.problem("%s: %s was sent %d times and is stored %d times", node, value, op.Attempts, len(list))
+			if op.Attempts > 0 && len(list) > op.Attempts-op.Refused {
+				r.problem("%s: %s was sent %d times, %d of them refused, and is stored %d times", node, value, op.Attempts, op.Refused, len(list))
 			}
 		}
 	}

@@ -42,6 +42,7 @@ func checks() []check {
 		{"offsets not linearizable", offsetsLinearizable},
 		{"topics not linearizable", topicsLinearizable},
 		{"nothing expired", nothingExpired},
+		{"expired too early", expiredEarly},
 		{"two leaders in a term", twoLeaders},
 		{"leader deposed without cause", deposed},
 		{"unknown outcomes", unknownOutcomes},
@@ -82,7 +83,7 @@ func Checks(workload string) []string {
 	case Batch:
 		return slices.Concat(stored, placed, []string{"half a batch"}, ended)
 	case Retention:
-		return slices.Concat(stored, placed, []string{"nothing expired"}, ended)
+		return slices.Concat(stored, placed, []string{"nothing expired", "expired too early"}, ended)
 	case Ordered:
 		return slices.Concat(stored, placed, []string{"key out of order", "two owners of a queue"}, ended)
 	case Delay:

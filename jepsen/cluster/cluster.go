@@ -51,6 +51,8 @@ type Config struct {
 	Detached bool
 	// Env are further NAME=value variables of every node.
 	Env []string
+	// Shadow has every node keep a shadow of what is durable (Node.ShadowDir); Binary has the seam then.
+	Shadow bool
 }
 
 // Cluster is a set of node processes.
@@ -96,6 +98,9 @@ func New(cfg Config) (*Cluster, error) {
 			LogPath: filepath.Join(cfg.Dir, id, "log"),
 			cluster: c,
 		})
+		if cfg.Shadow {
+			c.nodes[i-1].ShadowDir = filepath.Join(cfg.Dir, id, "shadow")
+		}
 	}
 	return c, nil
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"raftmq/seam"
 	"raftmq/transport/client"
 	"raftmq/transport/remoting"
 )
@@ -26,8 +27,10 @@ type Node struct {
 	Addrs   Addresses
 	DataDir string
 	LogPath string // standard output and error of all its lives, appended
-	// Flags are further server flags of this node alone, used at the next Start.
-	Flags []string
+	// ShadowDir is where the node keeps what is durable of its files (package seam/shadow), "" if it does not.
+	ShadowDir string
+	// Flags are further server flags of this node alone, used at the next Start; Env are further NAME=value variables.
+	Flags, Env []string
 
 	cluster *Cluster
 
@@ -84,7 +87,11 @@ func (n *Node) Start() error {
 	n.mu.starts++
 	fmt.Fprintf(logFile, "--- start %d of %s\n", n.mu.starts, n.ID)
 	argv := n.cluster.net.Wrap(n.Index, append([]string{n.cluster.cfg.Binary}, n.Args()...))
-	p, err := startProcess(argv, append(inheritedEnv(), n.cluster.cfg.Env...), logFile, n.cluster.cfg.Detached)
+	env := slices.Concat(inheritedEnv(), n.cluster.cfg.Env, n.Env)
+	if n.ShadowDir != "" {
+		env = append(env, seam.ShadowEnv+"="+n.ShadowDir)
+	}
+	p, err := startProcess(argv, env, logFile, n.cluster.cfg.Detached)
 	if err != nil {
 		return fmt.Errorf("cluster: start %s: %w", n.ID, err)
 	}
@@ -94,7 +101,9 @@ func (n *Node) Start() error {
 
 // inheritedEnv is this program's environment without what would configure a server.
 func inheritedEnv() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "RAFTMQ_") })
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "RAFTMQ_") || strings.HasPrefix(v, seam.BugEnv+"=") || strings.HasPrefix(v, seam.ShadowEnv+"=")
+	})
 }
 
 func (n *Node) runningLocked() bool { return n.mu.proc != nil && !n.mu.proc.ended() }
@@ -296,6 +305,20 @@ func (n *Node) Wipe() error {
 	}
 	if err := os.RemoveAll(n.DataDir); err != nil {
 		return fmt.Errorf("cluster: wipe %s: %w", n.ID, err)
+	}
+	return n.ForgetShadow()
+}
+
+// ForgetShadow removes the shadow of data that was removed or changed from outside: what is there now counts as durable.
+func (n *Node) ForgetShadow() error {
+	if n.ShadowDir == "" {
+		return nil
+	}
+	if n.Running() {
+		return fmt.Errorf("%w: %s", ErrRunning, n.ID)
+	}
+	if err := os.RemoveAll(n.ShadowDir); err != nil {
+		return fmt.Errorf("cluster: shadow of %s: %w", n.ID, err)
 	}
 	return nil
 }

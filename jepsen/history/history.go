@@ -70,6 +70,8 @@ type Op struct {
 	// Attempts is how often a send went out. A value with more copies than that was multiplied
 	// by the server.
 	Attempts int `json:"attempts,omitempty"`
+	// Refused is how many of them were answered in a way that says that they were certainly not stored.
+	Refused int `json:"refused,omitempty"`
 	// Count is the number of messages in a drained queue.
 	Count int `json:"count,omitempty"`
 	// Fault is the nemesis's name, Detail what it did and how it is known to have worked.
@@ -120,6 +122,8 @@ type RunInfo struct {
 	Began int64 `json:"began"`
 	// Trimmed is set when messages expire during the run.
 	Trimmed bool `json:"trimmed,omitempty"`
+	// Kept is how long messages are kept at least, where they expire.
+	Kept time.Duration `json:"kept,omitempty"`
 	// Dead is the topic of dead letters, Tries how often a message is sent back before it becomes one.
 	Dead  string `json:"dead,omitempty"`
 	Tries int    `json:"tries,omitempty"`

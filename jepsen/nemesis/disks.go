@@ -91,6 +91,7 @@ func wipe(ctx context.Context, s *site) (*wound, error) {
 		return w, err
 	}
 	gone, err := empty(n.DataDir)
+	err = errors.Join(err, n.ForgetShadow())
 	if err == nil && gone == 0 {
 		err = fmt.Errorf("%w: %s was empty", ErrNoEffect, n.DataDir)
 	}
@@ -177,35 +178,45 @@ func damageNode(n *cluster.Node, rng *rand.Rand, change func(path string, rng *r
 	if len(done) == 0 {
 		return "", fmt.Errorf("%w: no file of %s could be damaged", ErrNoEffect, n.ID)
 	}
+	if err := n.ForgetShadow(); err != nil {
+		return "", err
+	}
 	return strings.Join(done, "; "), nil
 }
 
 // flip changes about two bits of each file, where something is written.
 func flip(_ context.Context, s *site) (*wound, error) {
 	return damage(s, func(path string, rng *rand.Rand) (string, error) {
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err != nil {
-			return "", err
-		}
-		defer f.Close()
 		var at []int64
 		for range 2 {
-			off, err := writtenByte(f, rng)
+			off, err := flipOne(path, rng)
 			if err != nil || off < 0 {
-				return "", err
-			}
-			var b [1]byte
-			if _, err := f.ReadAt(b[:], off); err != nil {
-				return "", err
-			}
-			b[0] ^= 1 << rng.IntN(8)
-			if _, err := f.WriteAt(b[:], off); err != nil {
 				return "", err
 			}
 			at = append(at, off)
 		}
 		return fmt.Sprintf("bits flipped at %d", at), nil
 	})
+}
+
+// flipOne flips a bit of a byte of a file that is not zero; -1 if there is none to be found.
+func flipOne(path string, rng *rand.Rand) (at int64, err error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer f.Close()
+	at, err = writtenByte(f, rng)
+	if err != nil || at < 0 {
+		return -1, err
+	}
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], at); err != nil {
+		return -1, err
+	}
+	b[0] ^= 1 << rng.IntN(8)
+	_, err = f.WriteAt(b[:], at)
+	return at, err
 }
 
 // writtenByte is the place of a byte that is not zero, -1 if there is none to be found: most of a file that is allocated
@@ -269,6 +280,9 @@ func reinstate(ctx context.Context, c *cluster.Cluster, n *cluster.Node) (string
 		}
 	}
 	if _, err := empty(n.DataDir); err != nil {
+		return "", err
+	}
+	if err := n.ForgetShadow(); err != nil {
 		return "", err
 	}
 	if err := n.Start(); err != nil {

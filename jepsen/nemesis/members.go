@@ -59,6 +59,9 @@ func join(ctx context.Context, c *cluster.Cluster, n *cluster.Node) (string, err
 	if _, err := empty(n.DataDir); err != nil {
 		return "", err
 	}
+	if err := n.ForgetShadow(); err != nil {
+		return "", err
+	}
 	if err := n.Start(); err != nil {
 		return "", err
 	}

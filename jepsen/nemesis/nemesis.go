@@ -30,7 +30,7 @@ type Fault struct {
 }
 
 // Needs is what a fault needs.
-type Needs uint8
+type Needs uint16
 
 // What faults need. A run prepares it, or leaves the fault out and says so.
 const (
@@ -42,11 +42,12 @@ const (
 	NeedsClocks                       // nodes whose clocks can be moved
 	NeedsSpares                       // nodes that are no members yet
 	needsFiles                        // data folders that this program may read and change
+	NeedsSeam                         // servers that were built with the seam and keep a shadow
 )
 
 // Names are the needs in words.
 func (n Needs) Names() (names []string) {
-	for i, name := range []string{"root and iproute2", "root and tap devices", "root and tmpfs", "root and control groups", "root and /dev/fuse", "", "two more nodes", ""} {
+	for i, name := range []string{"root and iproute2", "root and tap devices", "root and tmpfs", "root and control groups", "root and /dev/fuse", "", "two more nodes", "", "servers with the seam"} {
 		if n&(1<<i) != 0 && name != "" {
 			names = append(names, name)
 		}
@@ -108,6 +109,10 @@ func Faults() []Fault {
 		{Name: "grow", About: "another node joins the cluster, and leaves again", Needs: NeedsSpares | needsFiles, inject: grow},
 		{Name: "flip", About: "bits of a minority's files are flipped while it is down", Needs: needsFiles, inject: flip},
 		{Name: "truncate", About: "ends of a minority's files are cut off while it is down", Needs: needsFiles, inject: truncate},
+		{Name: "power", About: "one node loses power: pages that it had not flushed are old, new or torn", Needs: NeedsSeam | needsFiles, inject: power(func(int) int { return 1 })},
+		{Name: "power-majority", About: "more than half lose power at once", Needs: NeedsSeam | needsFiles, inject: power(func(n int) int { return n/2 + 1 })},
+		{Name: "power-all", About: "all lose power at once", Needs: NeedsSeam | needsFiles, inject: power(func(n int) int { return n })},
+		{Name: "rot", About: "bits of one node's commit log flip while it serves", Needs: needsFiles, inject: rot},
 		{Name: "disk-full", About: "one node's file system has no room left", Needs: NeedsSmallDisks, inject: diskFull},
 		{Name: "no-space", About: "writes of one node fail for want of space, in the middle of whatever it does", Needs: NeedsBadDisks, inject: badDisk(noSpace)},
 		{Name: "eio", About: "one node's disk fails: all of it, its Raft log, or its syncs", Needs: NeedsBadDisks, inject: badDisk(ioErrors)},

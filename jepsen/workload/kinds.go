@@ -36,6 +36,9 @@ type Kind struct {
 	Least time.Duration
 }
 
+// kept is how long the retention workload's messages are.
+const kept = 15 * time.Second
+
 // Kinds are all workloads.
 func Kinds() []Kind {
 	levels := make([]string, len(delays))
@@ -55,8 +58,8 @@ func Kinds() []Kind {
 			Flags: []string{"--message-delay-level", "1s 1s 1s 1s 1s 1s"}},
 		{Name: checker.Topics, About: "topics are created, changed, deleted and looked up: linearizable"},
 		{Name: checker.Sizes, About: "bodies of a few bytes to 4 MiB"},
-		{Name: checker.Retention, About: "messages expire after 15 s while others are sent",
-			Flags: []string{"--file-reserved-time", "15s", "--clean-resource-interval", "1s", "--delete-when", "00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23",
+		{Name: checker.Retention, About: fmt.Sprintf("messages expire after %v while others are sent", kept),
+			Flags: []string{"--file-reserved-time", kept.String(), "--clean-resource-interval", "1s", "--delete-when", "00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23",
 				"--mapped-file-size-commit-log", "2MiB"}, Least: 40 * time.Second},
 	}
 }

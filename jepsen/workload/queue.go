@@ -115,6 +115,9 @@ func (w *Queue) Groups() []string { return w.groups }
 // Info tells the checkers what they need to know.
 func (w *Queue) Info() history.RunInfo {
 	info := history.RunInfo{Workload: w.cfg.Kind, Groups: w.groups, Trimmed: w.cfg.Kind == checker.Retention}
+	if info.Trimmed {
+		info.Kept = kept
+	}
 	if w.cfg.Kind == checker.Retry {
 		info.Dead, info.Tries = deadPrefix+w.groups[0], retryTries
 	}
@@ -309,7 +312,13 @@ func (w *Queue) send(ctx context.Context, process string, s Sender, batch ...*Me
 		for _, op := range ops {
 			op.Error = err.Error()
 		}
-		refused = refused && errors.Is(err, ErrRefused)
+		if errors.Is(err, ErrRefused) {
+			for _, op := range ops {
+				op.Refused++
+			}
+		} else {
+			refused = false
+		}
 		if !sleep(ctx, wait) {
 			break
 		}

@@ -66,6 +66,21 @@ func (w *Registers) Produce(ctx context.Context) error {
 			}
 		})
 	}
+	// And whoever asks one node only, whatever a route says, must not be told what was.
+	for i, n := range w.cluster.Nodes() {
+		if w.cfg.Kind != checker.Offsets {
+			break // the topics that a follower lists may be a moment old
+		}
+		wg.Go(func() {
+			r := &registerClient{Registers: w, name: "at-" + n.ID, cl: client.NewCluster(nil), only: n.Addrs.Client, rng: rand.New(rand.NewPCG(w.cfg.Seed, uint64(100+i)))}
+			defer r.cl.Close()
+			all := w.all()
+			for ctx.Err() == nil {
+				r.read(context.WithoutCancel(ctx), all[r.rng.IntN(len(all))])
+				sleep(ctx, time.Duration(float64(time.Second)*registerClients/registerRate))
+			}
+		})
+	}
 	wg.Wait()
 	return nil
 }
@@ -113,6 +128,7 @@ type registerClient struct {
 	rng    *rand.Rand
 	asked  int
 	leader string
+	only   string // the node that is asked, "" for the leader
 }
 
 func (r *registerClient) step(ctx context.Context) {
@@ -129,6 +145,9 @@ func (r *registerClient) step(ctx context.Context) {
 func (r *registerClient) invoke(ctx context.Context, op *history.Op, cmd *remoting.Command) (*remoting.Command, error) {
 	ctx, cancel := context.WithTimeout(ctx, rawPullTimeout)
 	defer cancel()
+	if r.only != "" {
+		r.leader = r.only
+	}
 	if r.leader == "" {
 		addrs := r.cluster.ClientAddrs()
 		r.asked++

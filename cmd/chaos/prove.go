@@ -1,0 +1,145 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"raftmq/jepsen"
+	"raftmq/jepsen/workload"
+	"raftmq/seam"
+)
+
+func newProve() *cobra.Command {
+	var (
+		bugs, dir string
+		p         jepsen.Prover
+		verbose   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "prove",
+		Short: "Plant bugs in the servers, one at a time, and show what finds them",
+		Long: `prove builds servers with the tag ` + seam.Tag + `, plants one bug after the other, and runs the workload and nemesis that
+are to find it. A bug that is not found is an error: such a bug of ours would not be noticed either. The same run without
+the bug must pass.
+
+Bugs: ` + names(),
+		Example: `  chaos prove
+  chaos prove --bug skip-raft-sync,apply-twice`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			proofs, err := wanted(bugs)
+			if err != nil {
+				return err
+			}
+			bin, done, err := seamBinary(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer done()
+			if dir == "" {
+				if dir, err = os.MkdirTemp("", "raftmq-prove-"); err != nil {
+					return err
+				}
+			}
+			defer func() { _ = os.Remove(dir) }() // unless something was left in it to look at
+			if err := workload.StockLog(filepath.Join(os.TempDir(), fmt.Sprintf("raftmq-chaos-%d.stock-client.log", os.Getpid()))); err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			p.Binary, p.Dir = bin, dir
+			if verbose {
+				p.Logf = timed(out)
+			}
+			wrong := 0
+			fmt.Fprintln(out, "| bug | workload × nemesis | found | after | by |\n|---|---|---|---|---|")
+			for _, proof := range proofs {
+				got, err := p.Prove(cmd.Context(), proof)
+				if err != nil {
+					return fmt.Errorf("%s: %w", proof.Bug, err)
+				}
+				fmt.Fprintln(out, row(&got))
+				if !got.Found || len(got.Clean) > 0 {
+					wrong++
+				}
+			}
+			if wrong > 0 {
+				return fmt.Errorf("%d of %d proofs failed; their folders are in %s", wrong, len(proofs), dir)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&bugs, "bug", "", "`names` of bugs, separated by commas (default all)")
+	f.IntVar(&p.Tries, "tries", 2, "`number` of runs, each twice as long as the one before, until a bug counts as not found")
+	f.BoolVar(&p.Control, "control", true, "run each cell without its bug too")
+	f.Uint64Var(&p.Seed, "seed", 1, "`number` that repeats the runs' plans")
+	f.StringVar(&dir, "dir", "", "`folder` for what is left of a proof that failed (default a temporary one)")
+	f.BoolVar(&verbose, "verbose", false, "tell what happens")
+	return cmd
+}
+
+func names() string {
+	var list []string
+	for _, b := range seam.Bugs() {
+		list = append(list, string(b))
+	}
+	return strings.Join(list, ", ")
+}
+
+// wanted are the proofs of a list of bugs.
+func wanted(list string) (proofs []jepsen.Proof, err error) {
+	all := jepsen.Proofs()
+	if list == "" {
+		return all, nil
+	}
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(all, func(p jepsen.Proof) bool { return string(p.Bug) == name })
+		if i < 0 {
+			return nil, errors.New("--bug " + name + ": known are " + names())
+		}
+		proofs = append(proofs, all[i])
+	}
+	return proofs, nil
+}
+
+// row is a line of the table.
+func row(p *jepsen.Proven) string {
+	found := "yes"
+	switch {
+	case !p.Found:
+		found = "**NO**"
+	case len(p.Clean) > 0:
+		found = "yes, but also without it: " + short(p.Clean[0])
+	}
+	text := ""
+	for _, by := range p.Seen() {
+		text = by
+		break
+	}
+	return fmt.Sprintf("| %s | %s × %s | %s | %.0f s | %s |", p.Bug, p.Workload, cmpNone(p.Nemesis), found, p.After.Round(time.Second).Seconds(), short(text))
+}
+
+func cmpNone(nemesis string) string {
+	if nemesis == "" {
+		return none
+	}
+	return nemesis
+}
+
+// short is a text in one line of a table.
+func short(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	s = strings.ReplaceAll(s, "|", "\\|")
+	if len(s) > 160 {
+		s = s[:160] + "…"
+	}
+	return s
+}

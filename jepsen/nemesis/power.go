@@ -1,0 +1,90 @@
+package nemesis
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"raftmq/jepsen/cluster"
+	"raftmq/seam/shadow"
+)
+
+// power takes power from count nodes, the target among them: they are stopped at one moment, killed, and what they had not flushed becomes
+// old, new or torn.
+func power(count func(nodes int) int) func(context.Context, *site) (*wound, error) {
+	return func(ctx context.Context, s *site) (*wound, error) {
+		nodes := append([]*cluster.Node{s.target}, s.others(count(len(s.nodes))-1)...)
+		w := &wound{nodes: nodes, heal: restart(s, nodes)}
+		for _, n := range nodes {
+			if err := n.Pause(); err != nil {
+				return w, err
+			}
+		}
+		for _, n := range nodes {
+			if err := n.Kill(); err != nil {
+				return w, err
+			}
+		}
+		for i, n := range nodes {
+			lost, err := cutPower(n, s)
+			if err != nil {
+				return w, err
+			}
+			if i > 0 {
+				w.proof += "; "
+			}
+			w.proof += n.ID + ": " + lost.String()
+		}
+		return w, nil
+	}
+}
+
+// cutPower makes of a node's folder what a loss of power may have left.
+func cutPower(n *cluster.Node, s *site) (all shadow.Loss, err error) {
+	for _, part := range shadow.Parts() {
+		dir := filepath.Join(n.ShadowDir, part.Name)
+		if _, err := os.Stat(dir); n.ShadowDir == "" || err != nil {
+			return all, fmt.Errorf("%w: %s does not tell what it has flushed: %w", ErrNoEffect, n.ID, err)
+		}
+		lost, err := shadow.Crash(filepath.Join(n.DataDir, filepath.FromSlash(part.Path)), dir, s.rng)
+		if err != nil {
+			return all, fmt.Errorf("nemesis: loss of power of %s: %w", n.ID, err)
+		}
+		all.Add(lost)
+	}
+	return all, nil
+}
+
+// rotBits is how many bits flip.
+const rotBits = 6
+
+// rot flips bits of a running node's commit log, as a disk that forgets does to pages that are read again. What is flipped is in front of the
+// recovery of no restart: only who reads finds it.
+func rot(_ context.Context, s *site) (*wound, error) {
+	n := s.target
+	w := &wound{nodes: []*cluster.Node{n}}
+	files, err := filepath.Glob(filepath.Join(n.DataDir, "store", "commitlog", "*"))
+	if err != nil {
+		return w, err
+	}
+	slices.Sort(files)
+	if len(files) == 0 {
+		return w, fmt.Errorf("%w: %s has no commit log", ErrNoEffect, n.ID)
+	}
+	for range rotBits {
+		path := files[s.rng.IntN(len(files))]
+		at, err := flipOne(path, s.rng)
+		if err != nil {
+			return w, err
+		}
+		if at >= 0 {
+			w.proof += fmt.Sprintf("%s: a bit of byte %d; ", filepath.Base(path), at)
+		}
+	}
+	if w.proof == "" {
+		return w, fmt.Errorf("%w: nothing is written to the commit log of %s", ErrNoEffect, n.ID)
+	}
+	return w, nil
+}

@@ -1,0 +1,187 @@
+package jepsen
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"raftmq/jepsen/checker"
+	"raftmq/jepsen/nemesis"
+	"raftmq/jepsen/workload"
+	"raftmq/seam"
+)
+
+// Proof says which run is to find a planted bug.
+type Proof struct {
+	Bug      seam.Bug
+	Workload string
+	Nemesis  string        // "" for none
+	Time     time.Duration // of load and faults, at the first try
+	Leader   float64       // share of faults that hit the leader; 0 for the default
+	Flags    []string      // of the servers
+	Nodes    []string      // that have the bug; nil for all
+	// By are the checks of which one must have found it, or parts of an error's text: that something else went wrong is no proof.
+	By []string
+}
+
+// ended is how a node that stops by itself is told of.
+const ended = "ended by itself"
+
+// Proofs are those of all bugs.
+func Proofs() []Proof {
+	// Snapshots early, so that restarts and wiped nodes meet them, and a Raft log that does not hold everything.
+	small := []string{"--raft-snapshot-bytes", "1MiB", "--raft-trailing-bytes", "256KiB"}
+	lost := []string{"acknowledged but lost", "missing on a node"}
+	return []Proof{
+		{Bug: seam.AckUncommitted, Workload: checker.Queue, Nemesis: "isolate", Time: 15 * time.Second, Leader: 1, By: lost},
+		{Bug: seam.SkipRaftSync, Workload: checker.Queue, Nemesis: "power-all", Time: 12 * time.Second, By: lost},
+		{Bug: seam.SkipLogSync, Workload: checker.Queue, Nemesis: "power-all", Time: 15 * time.Second, Flags: small, By: append(lost, ended, "not all nodes serve")},
+		{Bug: seam.SkipSnapshotFlush, Workload: checker.Queue, Nemesis: "power-all", Time: 15 * time.Second, Flags: small, By: append(lost, ended, "not all nodes serve")},
+		{Bug: seam.SkipNameSync, Workload: checker.Queue, Nemesis: "power-all", Time: 12 * time.Second, By: append(lost, ended, "not all nodes serve")},
+		{Bug: seam.ApplyTwice, Workload: checker.Queue, Nemesis: "kill", Time: 12 * time.Second, By: []string{"duplicates", "logs differ", ended}},
+		{Bug: seam.ApplyUncommitted, Workload: checker.Queue, Nemesis: "isolate", Time: 15 * time.Second, Leader: 1, By: []string{"two values at one offset", "logs differ", ended}},
+		{Bug: seam.LoseQueueOffset, Workload: checker.Queue, Nemesis: "wipe", Time: 15 * time.Second, Flags: small, By: []string{"two values at one offset", "holes in a queue", "logs differ", ended}},
+		{Bug: seam.StaleReads, Workload: checker.Offsets, Nemesis: "isolate", Time: 20 * time.Second, Leader: 1, By: []string{"offsets not linearizable"}},
+		{Bug: seam.ForgetDelay, Workload: checker.Delay, Nemesis: "kill", Time: 15 * time.Second, Leader: 1, By: []string{"duplicates"}},
+		{Bug: seam.EarlyDelay, Workload: checker.Delay, Time: 6 * time.Second, By: []string{"delay not kept"}},
+		{Bug: seam.ReuseOffset, Workload: checker.Queue, Time: 5 * time.Second, By: []string{"two values at one offset", "other message at the acknowledged offset", ended}},
+		{Bug: seam.SkipPreVote, Workload: checker.Queue, Nemesis: "isolate", Time: 40 * time.Second, Leader: 0.01, By: []string{"leader deposed without cause"}},
+		{Bug: seam.RefuseStored, Workload: checker.Queue, Time: 5 * time.Second, By: []string{"refused but stored", "duplicates"}},
+		{Bug: seam.AckOffset, Workload: checker.Offsets, Nemesis: "kill", Time: 20 * time.Second, Leader: 1, By: []string{"offsets not linearizable"}},
+		{Bug: seam.OffsetBack, Workload: checker.Offsets, Time: 5 * time.Second, By: []string{"offsets not linearizable"}},
+		{Bug: seam.HalfVisible, Workload: checker.Transaction, Time: 6 * time.Second, By: []string{"transaction not kept"}},
+		{Bug: seam.DropEnd, Workload: checker.Transaction, Time: 6 * time.Second, By: lost},
+		{Bug: seam.DoubleSend, Workload: checker.Queue, Time: 5 * time.Second, By: []string{"duplicates"}},
+		{Bug: seam.SwapBatch, Workload: checker.Batch, Time: 5 * time.Second, By: []string{"other message at the acknowledged offset", "out of order"}},
+		{Bug: seam.HalfBatch, Workload: checker.Batch, Time: 5 * time.Second, By: append(lost, "half a batch")},
+		{Bug: seam.WrongByte, Workload: checker.Queue, Time: 5 * time.Second, Nodes: []string{"n2"}, By: []string{"logs differ"}},
+		{Bug: seam.ServeDamage, Workload: checker.Queue, Nemesis: "rot", Time: 12 * time.Second, Flags: []string{"--scrub-rate", "0"}, By: []string{"drained", "bytes differ"}},
+		{Bug: seam.EarlyTrim, Workload: checker.Retention, Time: 20 * time.Second, By: []string{"expired too early"}},
+	}
+}
+
+// cell is the run without the bug: proofs with the same one need it once.
+func (p Proof) cell() string {
+	return fmt.Sprint(p.Workload, p.Nemesis, p.Time, p.Leader, p.Flags)
+}
+
+// Proven is what became of a proof.
+type Proven struct {
+	Proof
+	Found bool
+	Got   []string      // checks that failed and errors, with an example each
+	After time.Duration // from the start of the run that found it to its verdict
+	Tries int
+	// Clean is what is wrong with the same run without the bug; empty as it should be.
+	Clean []string
+}
+
+// Prover proves that bugs are found.
+type Prover struct {
+	Binary string // with the seam
+	Dir    string // for the runs' folders; what is to be looked at stays there
+	Tries  int    // runs, each twice as long as the one before, until a bug counts as not found (2)
+	Seed   uint64 // of the first run
+	// Control is whether each cell is run without the bug too.
+	Control bool
+	Logf    func(format string, args ...any)
+
+	clean map[string][]string // by cell
+}
+
+// Prove plants a bug and runs until it is found, and runs the same cell without it. An error says that a run could not be made.
+func (p *Prover) Prove(ctx context.Context, proof Proof) (Proven, error) {
+	out := Proven{Proof: proof}
+	tries := max(p.Tries, 1)
+	for out.Tries < tries && !out.Found {
+		began := time.Now()
+		found, err := p.run(ctx, proof, proof.Bug, out.Tries)
+		if err != nil {
+			return out, err
+		}
+		out.Tries++
+		out.After, out.Got = time.Since(began), found
+		out.Found = slices.ContainsFunc(found, proof.expects)
+	}
+	if !p.Control {
+		return out, nil
+	}
+	clean, ok := p.clean[proof.cell()]
+	if !ok {
+		var err error
+		if clean, err = p.run(ctx, proof, "", 0); err != nil {
+			return out, err
+		}
+		if p.clean == nil {
+			p.clean = map[string][]string{}
+		}
+		p.clean[proof.cell()] = clean
+	}
+	out.Clean = clean
+	return out, nil
+}
+
+// Seen is what was found, what the bug was to be found by first.
+func (p *Proven) Seen() []string {
+	seen := slices.Clone(p.Got)
+	slices.SortStableFunc(seen, func(a, b string) int { return cmp.Compare(rank(p.expects(a)), rank(p.expects(b))) })
+	return seen
+}
+
+func rank(expected bool) int {
+	if expected {
+		return 0
+	}
+	return 1
+}
+
+// expects tells whether what a run found is what the bug is to be found by.
+func (p Proof) expects(found string) bool {
+	return slices.ContainsFunc(p.By, func(by string) bool { return strings.Contains(found, by) })
+}
+
+// run makes one run and returns what is wrong with it.
+func (p *Prover) run(ctx context.Context, proof Proof, bug seam.Bug, try int) (found []string, err error) {
+	cfg := Config{Time: proof.Time << try, Seed: p.Seed + uint64(try), Nemesis: proof.Nemesis, Binary: p.Binary, SeamBinary: p.Binary, Bug: bug, BugNodes: proof.Nodes,
+		LeaderShare: proof.Leader, Dir: filepath.Join(p.Dir, fmt.Sprintf("%s-%d", cmp.Or(string(bug), "clean-"+string(proof.Bug)), try)), Flags: append(DefaultFlags(), proof.Flags...),
+		Hold: [2]time.Duration{2 * time.Second, 3 * time.Second}, Quiet: [2]time.Duration{time.Second, 2 * time.Second},
+		Logf: p.Logf,
+		// Raw clients look for a leader at once: that is what makes these runs short.
+		Workload: workload.Config{Kind: proof.Workload, Client: workload.Raw, Grace: 10 * time.Second}}
+	if bug != "" { // what was lost is not waited for; a run that is to be clean has all the time
+		cfg.Patience, cfg.Recovery = 8*time.Second, 20*time.Second
+	}
+	if proof.Nemesis != "" {
+		if cfg.Faults, err = nemesis.Parse(proof.Nemesis); err != nil {
+			return nil, err
+		}
+	}
+	report, err := Run(ctx, cfg)
+	if report == nil || ctx.Err() != nil {
+		return nil, errors.Join(err, ctx.Err())
+	}
+	for _, r := range report.Results {
+		if !r.Valid {
+			found = append(found, r.Name+": "+r.Problems[0])
+		}
+	}
+	for _, e := range report.Errors {
+		found = append(found, e.Error())
+	}
+	if len(found) == 0 && err != nil {
+		found = append(found, err.Error())
+	}
+	// What was to be found and was, and what was to be clean and is, is of no further use.
+	if (bug == "") == (len(found) == 0) {
+		err = os.RemoveAll(cfg.Dir)
+	} else {
+		err = nil
+	}
+	return found, err
+}
