@@ -137,6 +137,7 @@ func (b *Broker) Register(s *transport.Server) {
 	s.Handle(remoting.RequestQueryMessage, b.queryMessage)
 	s.Handle(remoting.RequestConsumerSendMsgBack, b.leaderOnly(closeConnection, b.sendBack))
 	s.Handle(remoting.RequestEndTransaction, b.leaderOnly(refuseUnavailable, b.endTransaction))
+	s.Handle(remoting.RequestResumeCheckHalfMessage, b.leaderOnly(refuseUnavailable, b.resumeHalf))
 	s.Handle(remoting.RequestHeartBeat, b.heartbeat)
 	s.Handle(remoting.RequestUnregisterClient, b.unregister)
 	s.Handle(remoting.RequestCheckClientConfig, b.checkClientConfig)

@@ -150,7 +150,7 @@ var differences = map[string]difference{
 	"broker/update config, bad value":                          {1, "no setting can be changed", "4.9.4 passes over what it cannot read; here it is refused"},
 	"broker/all consumer offsets":                              {3, "not supported", "for RocketMQ's slaves, of which there are none"},
 	"broker/all delay offsets":                                 {3, "not supported", "for RocketMQ's slaves, of which there are none"},
-	"broker/resume half message check":                         {3, "not supported", "a half message that was given up has ended here, and no end counts twice"},
+	"broker/resume half message check":                         {1, "Put message back", "4.9.4 makes a half message of whatever the id names; here only of one that was given up"},
 	"broker/lock without body":                                 {1, "lock request", whyException},
 	"broker/send back missing field":                           {1, "offset", whyException},
 	"broker/send back, broker read-only":                       {0, "", "there is no brokerPermission"},

@@ -261,3 +261,34 @@ func BenchmarkEndTransaction(b *testing.B) {
 		i++
 	}
 }
+
+// TestResumeHalf: a half message that was given up is one again, with an outcome of its own; nothing else becomes one.
+func TestResumeHalf(t *testing.T) {
+	n := newNode(t)
+	n.putTopic("T", 4)
+	n.putTopic(metadata.CheckMaxTopic, 1)
+	c := n.dial()
+	h := c.half("T", 2, "TAGS\x01a", "body")
+	stored := n.stored(metadata.HalfTopic, 0, h.queueOffset)
+	stored.Topic, stored.Properties = []byte(metadata.CheckMaxTopic), withCheckTimes(stored.Properties, 15)
+	end := command.TransactionEnd{Outcome: command.GivenUp, Half: h.queueOffset, Count: 1, Records: record.Append(nil, &stored)}
+	if _, _, err := n.raft.ProposeWait(t.Context(), command.AppendTransactionEnd(nil, &end)); err != nil {
+		t.Fatal(err)
+	}
+	id := func(m record.Message) string { return string(record.AppendMessageID(nil, m.StoreHost, m.PhyOffset)) }
+	given := n.stored(metadata.CheckMaxTopic, 0, 0)
+	for _, bad := range []string{"", "x", "7F0000010000271100000000000000FF", id(n.stored(metadata.HalfTopic, 0, 0)), string(record.AppendMessageID(nil, given.StoreHost, 1<<40))} {
+		want(t, c.call(remoting.RequestResumeCheckHalfMessage, nil, "msgId", bad), 1, remarkNotResumed)
+	}
+	want(t, c.call(remoting.RequestResumeCheckHalfMessage, nil, "msgId", id(given)), 0, "")
+	again := n.stored(metadata.HalfTopic, 0, 1)
+	if string(again.Body) != "body" || again.QueueID != 0 || n.tables.HalfEnded(1) || !n.tables.HalfEnded(0) {
+		t.Errorf("half message %+v, ended %v", again, n.tables.HalfEnded(1))
+	}
+	wantProperties(t, again.Properties, map[string]string{"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "u", "TAGS": "a", "CLUSTER": testCluster,
+		"REAL_TOPIC": "T", "REAL_QID": "2", "TRANSACTION_CHECK_TIMES": "0"})
+	want(t, c.end(half{again.QueueOffset, again.PhyOffset}, remoting.TransactionCommit), 0, "")
+	if m := n.stored("T", 2, 0); string(m.Body) != "body" {
+		t.Errorf("committed %+v", m)
+	}
+}
