@@ -163,6 +163,18 @@ func TestPullChecks(t *testing.T) {
 	if m := records(t, c.pull("g", "T", 0, 0, 0, 0).Body); len(m) != 1 || string(m[0].Body) != "m0" {
 		t.Errorf("filtered by heartbeat: %+v", m)
 	}
+	// A Java client's tag subscription that is newer than its heartbeat: the client filters, not a stale filter here.
+	for kind, count := range map[string]int{"TAG": 2, "SQL92": 0} {
+		cmd := request(remoting.RequestPullMessage, nil, pullFields("g", "T", 0, 0, 0, 0, "subVersion", "6", "expressionType", kind)...)
+		cmd.Language = remoting.LanguageJava
+		resp, err := c.Invoke(t.Context(), cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := records(t, resp.Body); len(m) != count || count == 0 && resp.Code != remoting.ResponseSubscriptionNotLatest {
+			t.Errorf("newer than the heartbeat, %s: %d %+v", kind, resp.Code, m)
+		}
+	}
 }
 
 // TestLongPoll: parked, woken by a message that the filter lets through, answered 19 at the timeout.
