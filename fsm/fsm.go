@@ -27,8 +27,8 @@ import (
 // differ from its peers.
 var ErrStopped = errors.New("fsm: stopped after a fatal error")
 
-// Store is what the FSM needs of the store. All calls come from Raft's FSM goroutine, except FlushAll, LogRange,
-// ReadLog and Pin, which Persist and the snapshot store call from others.
+// Store is what the FSM needs of the store. All calls come from Raft's FSM goroutine, except FlushAll, LogRange and
+// LogSum, which Persist, the snapshot store and CatchUp call from others.
 type Store interface {
 	BeginEntry(raftIndex, raftTerm uint64) error
 	Append(topic []byte, queueID int32, records []byte, n int) (store.Appended, error)
@@ -41,9 +41,8 @@ type Store interface {
 	Restore(store.Position) error
 	FlushAll() error
 	LogRange() (min, max int64)
-	ReadLog(off int64, max int) (bytes []byte, release func(), err error)
-	// Pin keeps log bytes from off on for ReadLog, also when they are trimmed meanwhile.
-	Pin(off int64) *store.Pin
+	// LogSum is a CRC-32C over log bytes as they were applied.
+	LogSum(from, to int64) (uint32, error)
 	Install(from, to int64) (store.Installer, error)
 }
 
@@ -51,6 +50,8 @@ type Store interface {
 type Config struct {
 	Store  Store
 	Tables *metadata.Tables
+	// CatchUp has fetched what a snapshot needs that is ahead of the log. nil: there are none.
+	CatchUp *CatchUp
 	// CheckSettings is called when cluster settings are applied or restored: an error means that this node
 	// is configured otherwise and must stop (Same-Bytes).
 	CheckSettings func(command.Settings) error

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -138,139 +137,11 @@ func TestDiskErrorInApplyStopsTheNode(t *testing.T) {
 	}
 }
 
-// follower is a replica with the snapshot store around it, as a node has it.
-type follower struct {
-	*replica
-	snaps *SnapshotStore
-}
-
-func openFollower(t *testing.T, dir string) *follower {
-	t.Helper()
-	f := &follower{replica: openReplica(t, filepath.Join(dir, "store"), nil)}
-	files, err := raft.NewFileSnapshotStoreWithLogger(dir, 2, hclog.NewNullLogger())
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.snaps, err = NewSnapshotStore(files, filepath.Join(dir, "staging"), f.replica.store, hclog.NewNullLogger())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-func (f *follower) snapshot(t *testing.T, index uint64) {
-	t.Helper()
-	snap, err := f.fsm.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, tr := raft.NewInmemTransport("")
-	s, err := f.snaps.Create(1, index, 1, raft.Configuration{}, 1, tr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := snap.Persist(s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// receive copies a leader's newest snapshot as Raft's InstallSnapshot does, up to cut bytes (all when negative).
-func (f *follower) receive(t *testing.T, leader *follower, cut int64) (id string, err error) {
-	t.Helper()
-	list, err := leader.snaps.List()
-	if err != nil || len(list) == 0 {
-		t.Fatalf("leader's snapshots: %v %v", list, err)
-	}
-	meta, r, err := leader.snaps.Open(list[0].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	_, tr := raft.NewInmemTransport("")
-	s, err := f.snaps.Create(1, meta.Index, meta.Term, raft.Configuration{}, 1, tr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var src io.Reader = r
-	if cut >= 0 {
-		src = io.LimitReader(r, cut)
-	}
-	n, err := io.CopyBuffer(s, struct{ io.Reader }{src}, make([]byte, 1000))
-	if err != nil || n != meta.Size {
-		return s.ID(), errors.Join(err, s.Cancel(), io.ErrUnexpectedEOF)
-	}
-	return s.ID(), s.Close()
-}
-
-func (f *follower) restore(t *testing.T, id string) {
-	t.Helper()
-	_, r, err := f.snaps.Open(id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.fsm.Restore(r); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestSnapshotShipsTheLog(t *testing.T) {
-	logs := script(t, 9)
-	for name, have := range map[string]int{"empty": 0, "behind": 11, "a bit behind": 30} {
-		t.Run(name, func(t *testing.T) {
-			leader := openFollower(t, t.TempDir())
-			leader.fsm.ApplyBatch(logs[:40])
-			leader.snapshot(t, logs[39].Index)
-			leader.fsm.ApplyBatch(logs[40:])
-			dir := t.TempDir()
-			f := openFollower(t, dir)
-			f.fsm.ApplyBatch(logs[:have])
-
-			// A transfer that breaks leaves nothing that counts.
-			if _, err := f.receive(t, leader, 5000); err == nil {
-				t.Fatal("half a snapshot was taken")
-			}
-			if list, err := f.snaps.List(); err != nil || len(list) != 0 {
-				t.Fatalf("half a snapshot is visible: %v %v", list, err)
-			}
-			id, err := f.receive(t, leader, -1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			// The process dies before Raft restores it: the next start finds it whole.
-			if err := f.store.Close(); err != nil {
-				t.Fatal(err)
-			}
-			f = openFollower(t, dir)
-			list, err := f.snaps.List()
-			if err != nil || len(list) != 1 || list[0].ID != id {
-				t.Fatalf("the received snapshot is not there after a restart: %v %v", list, err)
-			}
-			f.restore(t, id)
-			f.fsm.ApplyBatch(logs[40:])
-			if f.fatal != nil {
-				t.Fatal(f.fatal)
-			}
-			if left, _ := filepath.Glob(filepath.Join(dir, "staging", "*")); len(left) != 1 {
-				t.Errorf("staging holds %v", left)
-			}
-			if _, err := f.snaps.List(); err != nil {
-				t.Fatal(err)
-			}
-			if left, _ := filepath.Glob(filepath.Join(dir, "staging", "*")); len(left) != 0 {
-				t.Errorf("installed bytes are still staged: %v", left)
-			}
-			if diff := difference(closeAndRead(t, leader.replica), closeAndRead(t, f.replica)); diff != "" {
-				t.Fatalf("leader and follower differ: %s", diff)
-			}
-		})
-	}
-}
-
 // TestF25DamagedSnapshotIsIgnored: a flipped bit in a snapshot makes it no snapshot; nothing is deleted.
 func TestF25DamagedSnapshotIsIgnored(t *testing.T) {
 	logs := script(t, 9)
 	dir := t.TempDir()
-	f := openFollower(t, dir)
+	f := openFollower(t, dir, nil)
 	defer f.store.Close()
 	f.fsm.ApplyBatch(logs[:10])
 	f.snapshot(t, logs[9].Index)
@@ -310,7 +181,7 @@ func TestF25DamagedSnapshotIsIgnored(t *testing.T) {
 // TestNewerSnapshotIsNotIgnored: a snapshot of a newer raftmq is no damage. Passing over it would let an older
 // program start from the one before, or tell the operator to wipe a healthy node.
 func TestNewerSnapshotIsNotIgnored(t *testing.T) {
-	f := openFollower(t, t.TempDir())
+	f := openFollower(t, t.TempDir(), nil)
 	defer f.store.Close()
 	layout, err := appendHead(nil, &head{Version: snapshotVersion, Tables: []byte(`{}`)})
 	if err != nil {
@@ -330,10 +201,7 @@ func TestNewerSnapshotIsNotIgnored(t *testing.T) {
 		if _, err := sink.Write(b); err != nil {
 			t.Fatal(err)
 		}
-		s, err := NewSnapshotStore(inner, t.TempDir(), f.store, hclog.NewNullLogger())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := NewSnapshotStore(inner, f.store, f.staging, hclog.NewNullLogger())
 		if list, err := s.List(); !errors.Is(err, ErrSnapshotVersion) || !errors.Is(err, command.ErrUnknown) {
 			t.Errorf("%s: %v, %v", name, list, err)
 		}

@@ -15,7 +15,12 @@ import (
 
 // TestNewestPosition: the newest snapshot whose log bytes are here counts; not one that is still staged, nor a damaged one.
 func TestNewestPosition(t *testing.T) {
-	dir, staging := t.TempDir(), t.TempDir()
+	dir := t.TempDir()
+	staging, err := store.OpenStaging(lazyFS{}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer staging.Close()
 	files, err := raft.NewFileSnapshotStore(dir, 5, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -54,10 +59,17 @@ func TestNewestPosition(t *testing.T) {
 	want(1000)
 	take(20, at(20, 2000))
 	want(2000)
-	received := take(30, at(30, 3000))
-	if err := os.WriteFile(filepath.Join(staging, received+".2000"+stagedSuffix), nil, 0o600); err != nil {
+	// Fetched, not installed yet.
+	if err := staging.Begin(2000, false); err != nil {
 		t.Fatal(err)
 	}
+	if err := staging.Append(make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := staging.Seal(30, 3000); err != nil {
+		t.Fatal(err)
+	}
+	take(30, at(30, 3000))
 	want(2000)
 	damaged := take(40, at(40, 4000))
 	state := filepath.Join(dir, "snapshots", damaged, "state.bin")

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -15,11 +17,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A snapshot is a head; the log's bytes are not in it, they are in the store.
+// A snapshot is a head; the log's bytes are not in it. They are in the store, or CatchUp brings them.
 //
 //	8 bytes magic "RMQSNAP\x01" | u32 head length | head JSON | u32 CRC-32C of the head JSON
-//
-// When a snapshot goes to a follower, the log bytes [LogMin, Position.LogEnd) follow (see SnapshotStore).
 const (
 	snapshotMagic   = "RMQSNAP\x01"
 	snapshotVersion = 1
@@ -58,15 +58,6 @@ func appendHead(dst []byte, h *head) ([]byte, error) {
 	return binary.BigEndian.AppendUint32(dst, crc32.Checksum(b, castagnoli)), nil
 }
 
-// headBytes is how long the head that starts in b claims to be, as far as b tells.
-func headBytes(b []byte) int {
-	const fixed = len(snapshotMagic) + 4
-	if len(b) < fixed {
-		return fixed
-	}
-	return fixed + int(min(binary.BigEndian.Uint32(b[len(snapshotMagic):]), maxHeadBytes)) + 4
-}
-
 // readHead reads and checks a head, and returns how many bytes it took.
 func readHead(r io.Reader) (*head, int64, error) {
 	var fixed [len(snapshotMagic) + 4]byte
@@ -98,6 +89,13 @@ func readHead(r io.Reader) (*head, int64, error) {
 		return nil, 0, fmt.Errorf("%w: version %d, this one reads %d", ErrSnapshotVersion, h.Version, snapshotVersion)
 	}
 	return &h, int64(len(fixed)) + int64(len(b)), nil
+}
+
+// ReadSnapshot reads a snapshot from a leader's stream, and no byte more: earlier builds send log bytes behind it.
+func ReadSnapshot(r io.Reader) ([]byte, error) {
+	var b bytes.Buffer
+	_, _, err := readHead(io.TeeReader(r, &b))
+	return b.Bytes(), err
 }
 
 // Snapshot implements raft.FSM: it captures the tables and the position; Persist does the work.
@@ -142,8 +140,8 @@ func (c *capture) Persist(sink raft.SnapshotSink) error {
 // Release implements raft.FSMSnapshot.
 func (c *capture) Release() {}
 
-// Restore implements raft.FSM: tables and replay position come from the snapshot's head. The log bytes are in
-// the store already, or, of a snapshot that a peer sent, they follow in r and are installed now.
+// Restore implements raft.FSM: tables and replay position come from the snapshot. Its log bytes are in the store already, or
+// staged, and are installed now.
 func (f *FSM) Restore(r io.ReadCloser) error {
 	defer func() { _ = r.Close() }()
 	h, _, err := readHead(r)
@@ -155,7 +153,7 @@ func (f *FSM) Restore(r io.ReadCloser) error {
 			h.Position.QueueOffsets[i].Next = max(0, h.Position.QueueOffsets[i].Next-10)
 		}
 	}
-	if err := f.install(h, r); err != nil {
+	if err := f.install(h); err != nil {
 		return fmt.Errorf("fsm: install the log of the snapshot at index %d: %w", h.Applied, err)
 	}
 	if err := f.cfg.Store.Restore(h.Position); err != nil {
@@ -180,16 +178,49 @@ func (f *FSM) Restore(r io.ReadCloser) error {
 	return nil
 }
 
-// install brings the log to the snapshot's end with bytes from r, which start at h.LogMin.
-func (f *FSM) install(h *head, r io.Reader) error {
-	_, end := f.cfg.Store.LogRange()
-	if h.Position.LogEnd <= end {
+// install brings the log to the snapshot's end with what CatchUp has staged for it, if it did.
+func (f *FSM) install(h *head) (err error) {
+	if f.cfg.CatchUp == nil {
 		return nil
 	}
-	from := h.LogMin
-	if end > from {
-		if _, err := io.CopyN(io.Discard, r, end-from); err != nil {
-			return fmt.Errorf("%w: %w", ErrSnapshot, err)
+	end := f.cfg.CatchUp.beginInstall()
+	defer end()
+	st := f.cfg.CatchUp.cfg.Staging
+	seal, ok := st.Sealed()
+	if !ok || seal.RaftIndex != h.Applied || seal.To != h.Position.LogEnd {
+		return nil // the store says so when it lacks something
+	}
+	if err := st.Resume(); err != nil {
+		return err
+	}
+	if err := f.installStaged(st, seal, h); err != nil {
+		if errors.Is(err, store.ErrStaging) || errors.Is(err, errOtherBytes) { // they are worth nothing; the snapshot is passed over from now on
+			return errors.Join(err, st.Clear())
+		}
+		return err
+	}
+	return st.Clear()
+}
+
+func (f *FSM) installStaged(st *store.Staging, seal store.Seal, h *head) error {
+	if _, ok := st.Sealed(); !ok {
+		return fmt.Errorf("%w: they end before %d", store.ErrStaging, seal.To)
+	}
+	from := seal.From
+	if !seal.Replaces {
+		_, end := f.cfg.Store.LogRange()
+		if end >= h.Position.LogEnd {
+			return nil
+		}
+		// Entries may have been applied since the bytes were planned.
+		var staged summer
+		if err := st.CopyTo(from, end, &staged); err != nil {
+			return err
+		}
+		if own, err := f.cfg.Store.LogSum(from, end); err != nil {
+			return err
+		} else if own != uint32(staged) {
+			return fmt.Errorf("%w: [%d, %d)", errOtherBytes, from, end)
 		}
 		from = end
 	}
@@ -197,8 +228,22 @@ func (f *FSM) install(h *head, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.CopyN(in, r, h.Position.LogEnd-from); err != nil {
+	if err := st.CopyTo(from, h.Position.LogEnd, untilClosed{in, f.cfg.CatchUp.ctx}); err != nil {
 		return errors.Join(err, in.Abort())
 	}
 	return in.Commit(h.Position)
+}
+
+// untilClosed ends an installation, which may take minutes, when the node stops.
+type untilClosed struct {
+	io.Writer
+	ctx context.Context
+}
+
+// Write implements io.Writer.
+func (w untilClosed) Write(p []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		return 0, ErrCatchUpClosed
+	}
+	return w.Writer.Write(p)
 }

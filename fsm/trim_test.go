@@ -2,8 +2,6 @@ package fsm
 
 import (
 	"errors"
-	"io"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -53,69 +51,59 @@ func TestTrimRefusals(t *testing.T) {
 	}
 }
 
-// TestTransferKeepsItsSegments: the log bytes that a peer is being sent stay on disk until it has them, while consumers
-// no longer see them; then they go.
+// TestTransferKeepsItsSegments: the log bytes that a peer is fetching stay on disk until it has them, while consumers
+// no longer see them; then they go. A peer that begins afterwards takes what is left.
 func TestTransferKeepsItsSegments(t *testing.T) {
 	logs := script(t, 9)
-	leader := openFollower(t, t.TempDir())
-	defer leader.store.Close()
+	leader := openFollower(t, t.TempDir(), nil)
+	defer leader.close()
 	leader.fsm.ApplyBatch(logs[:22])
 	leader.snapshot(t, logs[21].Index)
-	list, err := leader.snaps.List()
-	if err != nil || len(list) != 1 {
-		t.Fatalf("%v %v", list, err)
-	}
-	meta, r, err := leader.snaps.Open(list[0].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := make([]byte, 0, meta.Size)
-	read := func(n int64) {
-		t.Helper()
-		b, err := io.ReadAll(io.LimitReader(r, n))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, b...)
-	}
-	read(meta.Size - testSegment - 1000) // the head, and all but the last segment and a bit
-	_, end := leader.store.LogRange()
+	first, end := leader.store.LogRange()
 	last := (end - 1) / testSegment * testSegment
-	if res := leader.fsm.Apply(trimEntry(t, leader.fsm.Applied()+1, last)).(command.Results); res[0].Err != nil {
-		t.Fatal(res[0].Err)
-	}
-	if low, _ := leader.store.LogRange(); low != last {
-		t.Fatalf("minimum %d, trimmed to %d", low, last)
-	}
-	// What the reader is past goes, what it is in stays.
-	kept := (end - testSegment - 1000) / testSegment * testSegment
-	for deadline := time.Now().Add(10 * time.Second); leader.store.Stats().FileMin != kept; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("files begin at %d, the reader is behind %d", leader.store.Stats().FileMin, kept)
+	f := openFollower(t, t.TempDir(), map[string]*follower{"leader": leader})
+	defer f.close()
+	src := f.sources["leader"]
+	src.pin = true
+	src.before = func(off int64) error {
+		if off < 2*testSegment || src.stops > 0 {
+			return nil
 		}
+		src.stops++
+		if res := leader.fsm.Apply(trimEntry(t, leader.fsm.Applied()+1, last)).(command.Results); res[0].Err != nil {
+			t.Error(res[0].Err)
+		}
+		if low, _ := leader.store.LogRange(); low != last {
+			t.Errorf("minimum %d, trimmed to %d", low, last)
+		}
+		// What the peer is past goes, what it is in stays.
+		kept := off / testSegment * testSegment
+		for deadline := time.Now().Add(10 * time.Second); leader.store.Stats().FileMin != kept; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Errorf("files begin at %d, the peer is at %d", leader.store.Stats().FileMin, off)
+				break
+			}
+		}
+		return nil
 	}
-	read(meta.Size)
-	if int64(len(got)) != meta.Size {
-		t.Fatalf("%d bytes of %d", len(got), meta.Size)
+	f.install(t, leader)
+	if src.stops == 0 {
+		t.Fatal("nothing was trimmed meanwhile")
 	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
+	if low, to := f.store.LogRange(); low != first || to != end || f.fatal != nil {
+		t.Errorf("the follower has [%d, %d), expected [%d, %d): %v", low, to, first, end, f.fatal)
 	}
 	awaitCleaned(t, leader.store)
 	if low := leader.store.Stats().FileMin; low != last {
 		t.Errorf("files begin at %d after the transfer", low)
 	}
 
-	// A transfer that starts now has what is left to send: nothing below the snapshot's end.
-	f := openFollower(t, filepath.Join(t.TempDir(), "f"))
-	defer f.store.Close()
-	id, err := f.receive(t, leader, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.restore(t, id)
-	f.fsm.Apply(trimEntry(t, f.fsm.Applied()+1, last))
-	if low, to := f.store.LogRange(); low != last || to != end || f.fatal != nil {
-		t.Errorf("follower has [%d, %d), leader [%d, %d): %v", low, to, last, end, f.fatal)
+	// A transfer that starts now has what is left.
+	g := openFollower(t, t.TempDir(), map[string]*follower{"leader": leader})
+	defer g.close()
+	g.install(t, leader)
+	g.fsm.Apply(trimEntry(t, g.fsm.Applied()+1, last))
+	if low, to := g.store.LogRange(); low != last || to != end || g.fatal != nil {
+		t.Errorf("follower has [%d, %d), leader [%d, %d): %v", low, to, last, end, g.fatal)
 	}
 }

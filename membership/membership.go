@@ -43,6 +43,7 @@ type Tags struct {
 	HasData         bool   // the node holds Raft state: nobody may bootstrap over it
 	LeaderTerm      uint64 // >0: this node leads its group in that term
 	DiskFull        bool   // the node's store takes no messages for want of space
+	FetchesLog      bool   // the node fetches what a snapshot lacks: the leader need not send log bytes with it
 	// Level is the highest feature level that the node's raftmq can apply, ClusterLevel its group's as the node knows it; 0 from one that
 	// does not tell, and before it has a group.
 	Level, ClusterLevel int

@@ -38,6 +38,7 @@ const (
 	flagHasData = 1
 	flagLeaving = 2 // the node is saying good-bye: its death is a leave
 	flagFull    = 4
+	flagFetches = 8
 )
 
 func encodeTags(t Tags, leaving bool) ([]byte, error) {
@@ -72,6 +73,9 @@ func encodeTags(t Tags, leaving bool) ([]byte, error) {
 	}
 	if t.DiskFull {
 		flags |= flagFull
+	}
+	if t.FetchesLog {
+		flags |= flagFetches
 	}
 	b = appendNumber(b, tagExpect, uint64(t.BootstrapExpect))
 	b = appendNumber(b, tagFlags, flags)
@@ -141,7 +145,7 @@ func decodeTags(nodeID string, b []byte) (t Tags, leaving bool, err error) {
 				}
 				t.BootstrapExpect = int(num)
 			case tagFlags:
-				t.HasData, leaving, t.DiskFull = num&flagHasData != 0, num&flagLeaving != 0, num&flagFull != 0
+				t.HasData, leaving, t.DiskFull, t.FetchesLog = num&flagHasData != 0, num&flagLeaving != 0, num&flagFull != 0, num&flagFetches != 0
 			case tagTerm:
 				t.LeaderTerm = num
 			case tagLevel, tagClusterLevel:

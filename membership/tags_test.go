@@ -23,6 +23,7 @@ func TestTagsFormat(t *testing.T) {
 			"060a5b3a3a315d3a39383739" + "0705302e312e30" + "0b026937" + "080103" + "090103" + "0a02ac02" + "0c0102" + "0d0101"},
 		{"none", Tags{NodeID: "n1"}, false, "01"},
 		{"data", Tags{NodeID: "n1", HasData: true}, false, "01" + "090101"},
+		{"fetches", Tags{NodeID: "n1", HasData: true, FetchesLog: true}, false, "01" + "090109"},
 		{"full disk", Tags{NodeID: "n1", HasData: true, DiskFull: true}, true, "01" + "090107"},
 	} {
 		b, err := encodeTags(tt.tags, tt.leaving)

@@ -146,6 +146,10 @@ type Config struct {
 	// was away for a moment needs no snapshot.
 	RaftTrailingBytes int64
 
+	// CatchUpRate is how many bytes a second this node fetches from the leader when it is so far behind that the Raft log does not reach
+	// back to it. 0: as fast as it goes.
+	CatchUpRate int64
+
 	// MaxMessageSize is the largest body, and the largest batch. It and the properties must
 	// fit a segment; left to its default it is lowered to what a small segment takes.
 	MaxMessageSize int64
@@ -270,6 +274,7 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.DurationVar(&c.ReplicaCheckInterval, "replica-check-interval", time.Minute, "the leader compares what all nodes hold every `duration`; 0 never does")
 	sizeVar(fs, &c.RaftSnapshotBytes, "raft-snapshot-bytes", 128*mib, "Raft log `size` after which a snapshot is taken")
 	sizeVar(fs, &c.RaftTrailingBytes, "raft-trailing-bytes", 128*mib, "Raft log `size` kept behind a snapshot for late followers")
+	sizeVar(fs, &c.CatchUpRate, "catch-up-rate", 0, "fetch at most this `size` a second from the leader while this node is far behind; 0 no limit")
 
 	sizeVar(fs, &c.MaxMessageSize, "max-message-size", 4*mib, "largest message body or batch, `size`")
 	fs.DurationVar(&c.HoldWrites, "hold-writes", time.Second, "wait for a leader before a write is refused, `duration`")

@@ -320,6 +320,7 @@ func (c *Config) checkRaft() (errs []error) {
 	}
 	errs = append(errs, checkDuration("disk-stall-timeout", c.DiskStallTimeout, minStallTimeout, maxStallTimeout)...)
 	errs = append(errs, checkSize("raft-snapshot-bytes", c.RaftSnapshotBytes, minRaftBytes, maxRaftBytes)...)
+	errs = append(errs, checkSize("catch-up-rate", c.CatchUpRate, 0, maxRaftBytes)...)
 	return append(errs, checkSize("raft-trailing-bytes", c.RaftTrailingBytes, 0, maxRaftBytes)...)
 }
 

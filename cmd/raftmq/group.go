@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"raftmq/commitlog/mappedfile"
 	"raftmq/commitlog/store"
 	"raftmq/fsm"
 	"raftmq/fsm/command"
@@ -55,6 +56,7 @@ type brokerGroup struct {
 	transactions *transaction.Service
 	retention    *retention.Loop
 	logRanges    *logRanges
+	catchUp      *fsm.CatchUp
 
 	caught      atomic.Bool
 	peersFull   atomic.Bool // so many other voters' disks are full that no majority could store a message
@@ -81,6 +83,7 @@ type groupDeps struct {
 	GossipAddr func(nodeID string) string
 	Alive      func(nodeID string) bool   // by gossip
 	PeerAddr   func(nodeID string) string // Raft address by gossip
+	CanReceive func(nodeID string) error  // why a node can't be sent a snapshot, by gossip
 	FirstLevel func() command.Level       // the feature level of a new cluster
 	Spawn      func(func()) bool          // starts a goroutine that the process waits for; false when it is stopping
 	Logger     hclog.Logger
@@ -105,7 +108,10 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if cfg.FlushDiskType == syncFlush {
 		mode = store.SyncFlush
 	}
-	staging := filepath.Join(cfg.DataDir, "raft", "staging")
+	staging, err := store.OpenStaging(mappedfile.OS{}, filepath.Join(cfg.DataDir, "raft", "staging"))
+	if err != nil {
+		return nil, err
+	}
 	files, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(cfg.DataDir, "raft"), 2, raftnode.QuietLogger(d.Logger.Named("raft")))
 	if err != nil {
 		return nil, fmt.Errorf("open snapshots in %s: %w", cfg.DataDir, err)
@@ -145,7 +151,9 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		return nil, err
 	}
 
-	g.fsm, err = fsm.New(fsm.Config{Store: g.store, Tables: g.tables, CheckSettings: g.checkSettings, OnTables: g.tablesChanged, OnMark: d.OnMark,
+	g.catchUp = fsm.NewCatchUp(fsm.CatchUpConfig{Store: g.store, Staging: staging, Dial: g.dialLog, Rate: cfg.CatchUpRate, Logger: d.Logger.Named("catch-up")})
+	undo = append(undo, g.catchUp.Close)
+	g.fsm, err = fsm.New(fsm.Config{Store: g.store, Tables: g.tables, CatchUp: g.catchUp, CheckSettings: g.checkSettings, OnTables: g.tablesChanged, OnMark: d.OnMark,
 		OnFatal: d.OnFatal, Logger: d.Logger.Named("fsm")})
 	if err != nil {
 		return nil, err
@@ -158,12 +166,10 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	g.trans = raftnode.NewTransport(g.stream, raftnode.QuietLogger(d.Logger.Named("raft")))
 	undo = append(undo, g.trans.Close, g.stream.Close)
 
-	snapshots, err := fsm.NewSnapshotStore(files, staging, g.store, d.Logger.Named("fsm"))
-	if err != nil {
-		return nil, err
-	}
+	snapshots := fsm.NewSnapshotStore(files, g.store, staging, d.Logger.Named("fsm"))
 	g.raft, err = raftnode.Open(raftnode.Config{NodeID: cfg.NodeID, Incarnation: d.Identity.Incarnation, Dir: filepath.Join(cfg.DataDir, "raft"),
 		LogStore: raftnode.LogStoreKind(cfg.RaftLogStore), UnsafeSyncInterval: cfg.UnsafeRaftSyncInterval, FSM: g.fsm, Snapshots: snapshots, Transport: g.trans, PeerAddr: d.PeerAddr,
+		Receive: g.receive, ReadSnapshot: fsm.ReadSnapshot, CanReceive: d.CanReceive,
 		EntryHead: command.AppendEntryHead, Prepare: g.prepare, Admit: func(encoded []byte) error { return command.Admit(encoded, g.tables.Level()) },
 		HeartbeatTimeout: cfg.RaftHeartbeatTimeout, ElectionTimeout: cfg.RaftElectionTimeout,
 		DiskStallTimeout: cfg.DiskStallTimeout, DiskBusy: g.flushing, OnFatal: d.OnFatal,
@@ -289,7 +295,7 @@ func (g *brokerGroup) stop(ctx context.Context) error {
 	}
 	g.alone.stop()
 	g.broker.Close()
-	return errors.Join(g.server.Shutdown(ctx), g.raft.Close(), g.trans.Close(), g.stream.Close(), g.peers.Close(), g.drain.close(), g.store.Close())
+	return errors.Join(g.server.Shutdown(ctx), g.catchUp.Close(), g.raft.Close(), g.trans.Close(), g.stream.Close(), g.peers.Close(), g.drain.close(), g.store.Close())
 }
 
 func (g *brokerGroup) stateChanged(s raftnode.State) {

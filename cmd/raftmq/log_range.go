@@ -24,6 +24,7 @@ func (l *logRanges) register(s *transport.Server) {
 			r.ReplyError(remoting.ResponseSystemError, err.Error())
 			return
 		}
+		l.pin(&req)
 		b, err := l.store.LogBytes(req.Offset, int(min(req.Length, remoting.MaxLogRange)))
 		if err != nil {
 			l.refuse(r, &req, err)
@@ -38,6 +39,7 @@ func (l *logRanges) register(s *transport.Server) {
 			r.ReplyError(remoting.ResponseSystemError, err.Error())
 			return
 		}
+		l.pin(&req)
 		sum, err := l.store.LogSum(req.Offset, req.Offset+req.Length)
 		if err != nil {
 			l.refuse(r, &req, err)
@@ -45,6 +47,17 @@ func (l *logRanges) register(s *transport.Server) {
 		}
 		r.Reply(l.answer(&req, sum))
 	})
+}
+
+// pin keeps what a peer is fetching.
+func (l *logRanges) pin(req *remoting.LogRange) {
+	switch {
+	case req.Peer == "":
+	case req.Done:
+		l.store.Unpin(req.Peer)
+	default:
+		l.store.Pin(req.Peer, req.Offset)
+	}
 }
 
 func (l *logRanges) answer(req *remoting.LogRange, crc uint32) *remoting.Command {

@@ -81,7 +81,7 @@ func (n *node) start() (err error) {
 		return fmt.Errorf("--client-address %s: %w", cfg.ClientAddress, err)
 	}
 	n.group, err = openGroup(groupDeps{Config: cfg, Identity: n.id, OnFatal: n.die, Logger: n.logger,
-		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, OnDiverged: n.diverged, GossipAddr: n.gossipAddr, Alive: n.alive, PeerAddr: n.peerAddr,
+		OnState: []func(raftnode.State){n.stateChanged}, OnTables: []func(){n.tablesChanged}, OnMark: n.onMark, OnDiverged: n.diverged, GossipAddr: n.gossipAddr, Alive: n.alive, PeerAddr: n.peerAddr, CanReceive: n.canReceive,
 		FirstLevel: n.firstLevel, Spawn: n.spawn})
 	if err != nil {
 		_ = clients.Close()
@@ -125,7 +125,7 @@ func (n *node) openGossip() (err error) {
 		Tags: membership.Tags{NodeID: cfg.NodeID, ClusterName: cfg.ClusterName, ClusterID: n.id.ClusterID, Group: cfg.BrokerName,
 			ClientAddr: cfg.ClientAdvertise, RaftAddr: cfg.RaftAdvertise, HTTPAddr: cfg.HTTPAdvertise, Version: version,
 			Incarnation: n.id.Incarnation, BootstrapExpect: cfg.BootstrapExpect, HasData: n.group.raft.HasState(),
-			Level: int(command.Newest), ClusterLevel: int(n.id.Level)}})
+			FetchesLog: true, Level: int(command.Newest), ClusterLevel: int(n.id.Level)}})
 	if err != nil {
 		return fmt.Errorf("--gossip-address %s: %w", cfg.GossipAddress, err)
 	}

@@ -60,6 +60,7 @@ func (n *node) status() remoting.NodeStatus {
 		d := n.drainStatus()
 		s.Drain = &d
 	}
+	s.CatchUp = g.catchUpStatus()
 	s.Peers = n.peers(state)
 	n.storeHealth(&s)
 	if state.Role == raftnode.Leader {
@@ -175,6 +176,8 @@ func (n *node) problem(state raftnode.State, peers []remoting.PeerStatus) string
 			n.group.store.Flags(), 100*space.Ratio(), space.Path, formatSize(space.Usable))
 	case n.group.peersFull.Load():
 		return "messages are refused, since the disks of other voters are full and no majority could store them; make room there, it goes on by itself"
+	case n.group.catchUpStatus() != nil:
+		return describeCatchUp(n.group.catchUpStatus())
 	case !n.group.caughtUp():
 		return "catching up with what it had applied before it stopped"
 	}
@@ -207,6 +210,7 @@ func (n *node) metrics() []metrics.Metric {
 		counter("relayed_writes_total", "writes that this node passed on to the leader while it was drained", func() float64 { return float64(g.broker.Stats().RelayedWrites) }),
 		gauge("raft_term", "current Raft term", func() float64 { return float64(g.raft.State().Term) }),
 		gauge("raft_applied_index", "last applied Raft entry", func() float64 { return float64(g.raft.Indexes().Applied) }),
+		gauge("raft_log_bytes", "bytes of the entries in the Raft log, about", func() float64 { return float64(g.raft.Indexes().HeldBytes) }),
 		counter("raft_proposed_entries_total", "Raft entries proposed by this node", func() float64 { return float64(g.raft.Stats().Entries) }),
 		counter("raft_proposed_commands_total", "commands in them", func() float64 { return float64(g.raft.Stats().Commands) }),
 		counter("raft_busy_refusals_total", "commands refused because too many bytes were in flight", func() float64 { return float64(g.raft.Stats().BusyRefusals) }),
@@ -244,6 +248,9 @@ func (n *node) metrics() []metrics.Metric {
 		gauge("transaction_open", "half messages that were neither committed nor rolled back", func() float64 { return float64(g.transactions.Stats().Open) }),
 		counter("flush_total", "commit log flushes", func() float64 { return float64(g.store.Stats().FlushCount) }),
 		gauge("flush_last_seconds", "duration of the last flush", func() float64 { return g.store.Stats().LastFlush.Seconds() }),
+		counter("catch_up_fetched_bytes_total", "log bytes fetched from leaders by this node because it was far behind", func() float64 { return float64(g.catchUp.Status().Total) }),
+		gauge("catch_up_remaining_bytes", "log bytes that it still has to fetch", func() float64 { s := g.catchUp.Status(); return float64(max(s.To-max(s.At, s.From), 0)) }),
+		counter("catch_up_served_bytes_total", "log bytes that this node gave to peers", func() float64 { return float64(g.logRanges.served.Load()) }),
 		gauge("client_connections", "open client connections", func() float64 { return float64(g.server.Stats().Conns) }),
 		gauge("client_backlog_bytes", "answers that wait to be written to clients, with what they take in memory", func() float64 { return float64(g.server.Stats().Backlog) }),
 		counter("client_requests_total", "requests from clients", func() float64 { return float64(g.server.Stats().Requests) }),

@@ -6,57 +6,55 @@ import (
 	"time"
 )
 
-// pins keep segments from being removed while somebody reads them at his own pace: a peer that is being filled. What is
-// pinned is hidden from consumers all the same.
+// pins keep segments from being removed while a peer fetches them. What is pinned is hidden from consumers all the same.
 type pins struct {
 	mu   sync.Mutex
-	held map[*Pin]struct{}
+	held map[string]pin // by who fetches; guarded by mu
 }
 
-// Pin keeps the files from an offset on. It is given up when it has not moved for PinTimeout: a peer that hangs must not
-// hold a disk (RocketMQ's destroyMapedFileIntervalForcibly). Reads below the log's first file then fail.
-type Pin struct {
-	s     *Store
-	off   int64     // guarded by pins.mu
-	moved time.Time // likewise
+type pin struct {
+	off   int64
+	moved time.Time
 }
 
-// Pin pins the log from off on until Release.
-func (s *Store) Pin(off int64) *Pin {
-	p := &Pin{s: s, off: off, moved: s.cfg.Now()}
+// maxPins bounds who may keep files: any client can ask for log bytes.
+const maxPins = 64
+
+// Pin keeps the files from off on for a peer, unless too many others do, in place of what it pinned before. It is given up when it has not been
+// renewed for PinTimeout: a peer that hangs must not hold a disk (RocketMQ's destroyMapedFileIntervalForcibly). Its reads may
+// then fail, and it begins anew where the log begins by then.
+func (s *Store) Pin(peer string, off int64) {
 	s.pins.mu.Lock()
 	defer s.pins.mu.Unlock()
 	if s.pins.held == nil {
-		s.pins.held = map[*Pin]struct{}{}
+		s.pins.held = map[string]pin{}
 	}
-	s.pins.held[p] = struct{}{}
-	return p
+	if _, ok := s.pins.held[peer]; !ok && len(s.pins.held) >= maxPins {
+		return
+	}
+	s.pins.held[peer] = pin{off: off, moved: s.cfg.Now()}
 }
 
-// Move lets go of what is below off.
-func (p *Pin) Move(off int64) {
-	p.s.pins.mu.Lock()
-	defer p.s.pins.mu.Unlock()
-	p.off, p.moved = max(p.off, off), p.s.cfg.Now()
+// Unpin lets go of what a peer pinned, if it did.
+func (s *Store) Unpin(peer string) {
+	s.pins.mu.Lock()
+	_, held := s.pins.held[peer]
+	delete(s.pins.held, peer)
+	s.pins.mu.Unlock()
+	if held {
+		s.cleaner.kick()
+	}
 }
 
-// Release lets go of everything. A second call does nothing.
-func (p *Pin) Release() {
-	p.s.pins.mu.Lock()
-	delete(p.s.pins.held, p)
-	p.s.pins.mu.Unlock()
-	p.s.cleaner.kick()
-}
-
-// lowest is the lowest pinned offset. Pins that hang are dropped.
+// lowestPin is the lowest pinned offset. Pins that hang are dropped.
 func (s *Store) lowestPin() int64 {
 	s.pins.mu.Lock()
 	defer s.pins.mu.Unlock()
 	lowest := int64(math.MaxInt64)
-	for p := range s.pins.held {
+	for peer, p := range s.pins.held {
 		if idle := s.cfg.Now().Sub(p.moved); idle > s.cfg.PinTimeout {
-			s.logger.Warn("a reader of old segments hangs, they are removed under it", "phy-offset", p.off, "idle", idle)
-			delete(s.pins.held, p)
+			s.logger.Warn("a peer that fetched log bytes has stopped, its segments are kept no longer", "peer", peer, "phy-offset", p.off, "idle", idle)
+			delete(s.pins.held, peer)
 			continue
 		}
 		lowest = min(lowest, p.off)

@@ -348,7 +348,7 @@ func TestPins(t *testing.T) {
 	s := open(t, cfg)
 	fill(t, s, 34, 200)
 	low := func() int64 { return s.Stats().FileMin }
-	p := s.Pin(testSegment + 5)
+	s.Pin("a", testSegment+5)
 	if err := s.Trim(4 * testSegment); err != nil {
 		t.Fatal(err)
 	}
@@ -361,13 +361,12 @@ func TestPins(t *testing.T) {
 	if got, _ := s.LogRange(); got != 4*testSegment {
 		t.Errorf("log begins at %d", got)
 	}
-	p.Move(2*testSegment + 1)
-	p.Move(0) // pins do not go back
+	s.Pin("a", 2*testSegment+1)
 	s.cleaner.kick()
 	await(t, "what the pin has left to go", func() bool { return low() == 2*testSegment })
-	q := s.Pin(3 * testSegment)
-	p.Release()
-	p.Release()
+	s.Pin("b", 3*testSegment)
+	s.Unpin("a")
+	s.Unpin("a")
 	await(t, "what nobody pins to go", func() bool { return low() == 3*testSegment })
 	mu.Lock()
 	now = now.Add(cfgPinTimeout + time.Second)
@@ -377,8 +376,7 @@ func TestPins(t *testing.T) {
 	if _, _, err := s.ReadLog(3*testSegment, 10); !errors.Is(err, mappedfile.ErrOutOfRange) {
 		t.Errorf("a hanging reader's next read: %v", err)
 	}
-	q.Move(3*testSegment + 100)
-	q.Release()
+	s.Unpin("b")
 }
 
 const cfgPinTimeout = 2 * time.Minute // the default

@@ -7,8 +7,10 @@
 package raftnode
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -58,6 +60,15 @@ type Config struct {
 	FSM         raft.FSM
 	Snapshots   raft.SnapshotStore
 	Transport   raft.Transport
+	// Receive takes what a leader sends as a snapshot, before Raft does. nil: it can be installed now; ErrNotYet, wrapped or not: what belongs
+	// to it is being fetched, and the leader comes again; other errors are told to the leader. It returns within the context. nil: snapshots need
+	// nothing else.
+	Receive func(ctx context.Context, leader string, snapshot []byte) error
+	// ReadSnapshot reads from a leader's stream what Receive and Raft's snapshot store need; what follows is dropped, since earlier builds send more. nil:
+	// all of it.
+	ReadSnapshot func(stream io.Reader) ([]byte, error)
+	// CanReceive says why a node can't be sent a snapshot of this build, nil when it can, or when that is not known. nil: all can.
+	CanReceive func(nodeID string) error
 	// PeerAddr is where a node's Raft port is now, as far as is known ("" otherwise, or nil); it goes before the
 	// address in the Raft configuration.
 	PeerAddr func(nodeID string) string
@@ -82,7 +93,7 @@ type Config struct {
 	WALSegmentBytes int // of raft-wal, taken on disk as a whole; new segments get it (raft-wal's 64 MiB)
 
 	SnapshotBytes int64 // log bytes since the last snapshot that call for one (128 MiB)
-	TrailingBytes int64 // log bytes kept behind a snapshot for followers that lag (128 MiB)
+	TrailingBytes int64 // log bytes kept behind a snapshot for followers that lag; 0: none
 	CacheBytes    int64 // newest entries kept in memory for Apply and replication (16 MiB)
 
 	// DiskStallTimeout is how long one write or fsync may take before this node stands aside (5 s; negative: no limit).
@@ -112,7 +123,6 @@ func (c *Config) ensureDefaults() {
 	def(&c.InFlightEntries, 2)
 	def(&c.InFlightBytes, 64<<20)
 	def(&c.SnapshotBytes, 128<<20)
-	def(&c.TrailingBytes, 128<<20)
 	def(&c.CacheBytes, 16<<20)
 	def(&c.DiskStallTimeout, 5*time.Second)
 	if c.Now == nil {
@@ -120,6 +130,12 @@ func (c *Config) ensureDefaults() {
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
+	}
+	if c.ReadSnapshot == nil {
+		c.ReadSnapshot = io.ReadAll
+	}
+	if c.CanReceive == nil {
+		c.CanReceive = func(string) error { return nil }
 	}
 	if c.EntryHead == nil {
 		c.EntryHead = func(dst []byte) []byte { return dst }

@@ -2,7 +2,6 @@ package raftnode
 
 import (
 	"errors"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,8 +12,9 @@ import (
 // errAside is what Raft's own calls get while this node stands aside (see watchdog.go).
 var errAside = errors.New("raftnode: this node stands aside because of its disk")
 
-// link is Raft's transport with four additions. It reaches peers where they are now, which only a leader could tell Raft (F59).
-// It passes only such votes on as may be counted (see ballots). It notes what each peer last answered, which Raft keeps to itself; and it can be
+// link is Raft's transport with five additions. It reaches peers where they are now, which only a leader could tell Raft (F59).
+// It passes only such votes on as may be counted (see ballots). It lets snapshots wait for what belongs to them
+// (see install.go). It notes what each peer last answered, which Raft keeps to itself; and it can be
 // shut, one way: calls of this node fail at once, calls of others still reach it. Behind a shut link nobody hears a heartbeat
 // or a request for votes from this node, so it neither leads nor stands; it can still follow. Raft has no
 // switch of its own for that, and its main loop may be stuck in a write at that very moment.
@@ -25,6 +25,11 @@ type link struct {
 	ballots *ballots
 	addr    func(nodeID string) string // where a peer is now, "" when unknown; nil: as Raft says
 	asked   sync.Map                   // address → id of the node that was last called there
+	intake  *intake                    // nil: snapshots go straight to Raft
+	leads   func(term uint64, id raft.ServerID) bool
+	stop    <-chan struct{}
+	// canReceive says why a node can't be sent a snapshot
+	canReceive func(nodeID string) error
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]contact // guarded by mu
@@ -139,18 +144,6 @@ func (l *link) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args 
 	}
 	err := t.RequestPreVote(id, l.where(id, target), args, resp)
 	resp.Granted = l.ballots.counts(true, args.Term, id, resp.ID, err == nil && resp.Granted)
-	return err
-}
-
-// InstallSnapshot implements raft.Transport.
-func (l *link) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	if l.shut.Load() {
-		return errAside
-	}
-	err := l.Transport.InstallSnapshot(id, l.where(id, target), args, resp, data)
-	if err == nil {
-		l.note(id, 0)
-	}
 	return err
 }
 

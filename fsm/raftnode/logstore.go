@@ -3,9 +3,12 @@ package raftnode
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
@@ -26,6 +29,10 @@ type logStore struct {
 	backing backingStore
 	lazy    *lazySync // nil: what is stored is durable
 
+	// start is the first index in the log, 0 when it is empty. raft-wal goes on serving entries of its newest segment that were compacted
+	// away; until that segment is full a follower far behind would be fed with them, and when it is, no longer.
+	start atomic.Uint64
+
 	mu sync.RWMutex
 	// guarded by mu; entries[first..last] form a contiguous window
 	limit   int64
@@ -34,9 +41,10 @@ type logStore struct {
 	last    uint64
 	size    int64
 	// total bytes stored up to and including an index, since open; marks are thinned to one per
-	// markEvery bytes so that a long log costs little.
+	// markEvery bytes so that a long log costs little. The first stands before the log, end is the last index.
 	total int64
 	marks []mark
+	end   uint64
 }
 
 type mark struct {
@@ -111,6 +119,7 @@ func (s *logStore) countExisting() error {
 	if err != nil {
 		return fmt.Errorf("raftnode: read log: %w", err)
 	}
+	s.start.Store(first)
 	if last == 0 {
 		return nil
 	}
@@ -125,10 +134,11 @@ func (s *logStore) countExisting() error {
 		bytes, n = bytes+entrySize(&l), n+1
 	}
 	mean := bytes / n
+	s.marks = append(s.marks, mark{first - 1, 0})
 	for i := first; i <= last; i += step {
 		s.marks = append(s.marks, mark{i, mean * int64(i-first+1)})
 	}
-	s.total = mean * int64(last-first+1)
+	s.total, s.end = mean*int64(last-first+1), last
 	return nil
 }
 
@@ -150,8 +160,11 @@ func (s *logStore) IsMonotonic() bool {
 	return ok && m.IsMonotonic()
 }
 
-// GetLog implements raft.LogStore.
+// GetLog implements raft.LogStore: raft.ErrLogNotFound for what was compacted away.
 func (s *logStore) GetLog(index uint64, l *raft.Log) error {
+	if start := s.start.Load(); start == 0 || index < start {
+		return raft.ErrLogNotFound
+	}
 	s.mu.RLock()
 	e, ok := s.entries[index]
 	s.mu.RUnlock()
@@ -169,6 +182,9 @@ func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{
 func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	if err := s.backing.StoreLogs(logs); err != nil {
 		return err
+	}
+	if len(logs) > 0 {
+		s.start.CompareAndSwap(0, logs[0].Index)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +208,12 @@ func (s *logStore) addLocked(l *raft.Log) {
 		delete(s.entries, s.first)
 		s.first++
 	}
+	if len(s.marks) == 0 {
+		s.marks = append(s.marks, mark{l.Index - 1, s.total})
+	}
 	s.total += entrySize(l)
-	if n := len(s.marks); n == 0 || s.total-s.marks[n-1].total >= markEvery {
+	s.end = l.Index
+	if s.total-s.marks[len(s.marks)-1].total >= markEvery {
 		s.marks = append(s.marks, mark{l.Index, s.total})
 	}
 }
@@ -209,15 +229,28 @@ func (s *logStore) DeleteRange(from, to uint64) error {
 	if to >= s.first {
 		s.dropLocked() // a conflicting suffix, or compaction up to the newest: rare, read them again
 	}
-	keep := s.marks[:0]
-	for _, m := range s.marks {
-		if m.index < from || m.index > to {
-			keep = append(keep, m)
-		}
-	}
-	s.marks = keep
+	s.dropMarksLocked(from, to)
 	s.mu.Unlock()
-	return s.backing.DeleteRange(from, to)
+	if err := s.backing.DeleteRange(from, to); err != nil {
+		return err
+	}
+	first, err := s.backing.FirstIndex()
+	if err != nil {
+		return fmt.Errorf("raftnode: read log: %w", err)
+	}
+	s.start.Store(first)
+	return nil
+}
+
+// dropMarksLocked counts entries as gone, a prefix or a suffix.
+func (s *logStore) dropMarksLocked(from, to uint64) {
+	if to >= s.end && from > s.start.Load() { // a suffix
+		s.total, s.end = s.totalAtLocked(from-1), from-1
+		s.marks = slices.DeleteFunc(s.marks, func(m mark) bool { return m.index >= from })
+		return // the first stays: the log goes on behind its start
+	}
+	gone := mark{to, s.totalAtLocked(to)}
+	s.marks = slices.Insert(slices.DeleteFunc(s.marks, func(m mark) bool { return m.index <= to }), 0, gone)
 }
 
 // bytesSince is about how many log bytes lie behind index.
@@ -228,20 +261,22 @@ func (s *logStore) bytesSince(index uint64) int64 {
 }
 
 func (s *logStore) totalAtLocked(index uint64) int64 {
-	var at int64
-	if len(s.marks) > 0 && index < s.marks[0].index {
-		at = s.marks[0].total - markEvery
+	if index >= s.end {
+		return s.total
 	}
 	for i := len(s.marks) - 1; i >= 0; i-- {
-		if s.marks[i].index <= index {
+		if i == 0 || s.marks[i].index <= index {
 			return s.marks[i].total
 		}
 	}
-	return max(at, 0)
+	return 0
 }
 
-// indexBehind is about the index that has the given bytes behind it, 0 when the log is shorter.
+// indexBehind is about the index that has the given bytes behind it, 0 when the log is shorter. No bytes: the last index, or a later one.
 func (s *logStore) indexBehind(bytes int64) uint64 {
+	if bytes <= 0 {
+		return math.MaxUint64
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for i := len(s.marks) - 1; i >= 0; i-- {

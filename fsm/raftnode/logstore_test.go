@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -85,5 +86,76 @@ func TestCacheOfSmallEntries(t *testing.T) {
 	}
 	if held > limit || len(n.logs.entries) < limit/2/(512+128) {
 		t.Errorf("%d entries hold %d bytes, limit %d", len(n.logs.entries), held, limit)
+	}
+}
+
+// What was compacted away is gone, also while raft-wal still has it in its newest segment: whether a follower far behind gets entries or a snapshot
+// must not depend on where segments end. A log that was emptied takes any next entry.
+func TestCompactedEntriesAreNotRead(t *testing.T) {
+	for _, kind := range []LogStoreKind{WAL, Bolt} {
+		for _, cache := range []int64{1, 1 << 20} {
+			t.Run(fmt.Sprintf("%s/cache=%d", kind, cache), func(t *testing.T) {
+				cfg := Config{Dir: t.TempDir(), LogStore: kind, CacheBytes: cache, Logger: hclog.NewNullLogger()}
+				s, err := openLogStore(cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = s.Close() }()
+				store := func(indexes ...uint64) {
+					t.Helper()
+					for _, i := range indexes {
+						if err := s.StoreLog(&raft.Log{Index: i, Term: 1, Data: make([]byte, markEvery)}); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				check := func(first, last uint64) {
+					t.Helper()
+					for i := uint64(1); i <= 12; i++ {
+						var l raft.Log
+						err := s.GetLog(i, &l)
+						if want := first != 0 && i >= first && i <= last; want != (err == nil) {
+							t.Errorf("entry %d of [%d, %d]: %v", i, first, last, err)
+						} else if err != nil && !errors.Is(err, raft.ErrLogNotFound) {
+							t.Errorf("entry %d: %v", i, err)
+						}
+					}
+				}
+				store(1, 2, 3, 4, 5, 6)
+				if err := s.DeleteRange(1, 4); err != nil {
+					t.Fatal(err)
+				}
+				check(5, 6)
+				const size = markEvery + 64
+				bytes := func(want int64) {
+					t.Helper()
+					if got := s.bytesSince(0); got != want*size {
+						t.Errorf("%d bytes are counted, want %d", got, want*size)
+					}
+				}
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if s, err = openLogStore(cfg); err != nil {
+					t.Fatal(err)
+				}
+				check(5, 6)
+				store(7)
+				check(5, 7)
+				if err := s.DeleteRange(5, 7); err != nil {
+					t.Fatal(err)
+				}
+				check(0, 0)
+				bytes(0)
+				store(10, 11, 12)
+				check(10, 12)
+				bytes(3)
+				if err := s.DeleteRange(12, 12); err != nil {
+					t.Fatal(err)
+				}
+				check(10, 11)
+				bytes(2)
+			})
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -55,6 +56,10 @@ func Open(cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, events: make(chan raft.Observation, 64), kicks: make(chan struct{}, 1), barriers: make(chan uint64, 1),
 		disk: newDisk(time.Now), stop: make(chan struct{})}
 	n.link = newLink(cfg.Transport, newBallots(n.otherVoters, cfg.ElectionTimeout, cfg.Logger), cfg.PeerAddr, time.Now)
+	n.link.stop, n.link.leads, n.link.canReceive = n.stop, n.leadsTo, cfg.CanReceive
+	if cfg.Receive != nil {
+		n.link.intake = newIntake(cfg.ReadSnapshot, cfg.Receive, n.term)
+	}
 	n.state.Store(&State{Role: Follower, Since: cfg.Now()})
 	var err error
 	n.stable, err = raftboltdb.New(raftboltdb.Options{Path: filepath.Join(cfg.Dir, "stable.db")})
@@ -137,8 +142,13 @@ func (n *Node) OnState(f func(State)) { n.watchers = append(n.watchers, f) }
 
 // Start restores the latest snapshot through the FSM and takes part in the cluster.
 func (n *Node) Start() error {
+	if in := n.link.intake; in != nil {
+		in.wg.Add(1)
+		go in.run(n.cfg.Transport.Consumer())
+	}
 	r, err := n.newRaft()
 	if err != nil {
+		n.closeIntake()
 		return fmt.Errorf("raftnode: start: %w", err)
 	}
 	n.raft = r
@@ -157,6 +167,33 @@ func (n *Node) Start() error {
 	go n.compact()
 	go n.watchDisk()
 	return nil
+}
+
+// leadsTo tells whether this node still leads in a term, and a server is in its configuration.
+func (n *Node) leadsTo(term uint64, id raft.ServerID) bool {
+	r := n.running.Load()
+	if r == nil || r.State() != raft.Leader || r.CurrentTerm() != term {
+		return false
+	}
+	c := r.GetConfiguration()
+	if c.Error() != nil {
+		return false
+	}
+	return slices.ContainsFunc(c.Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
+}
+
+// term is Raft's current one, 0 before it runs.
+func (n *Node) term() uint64 {
+	if r := n.running.Load(); r != nil {
+		return r.CurrentTerm()
+	}
+	return 0
+}
+
+func (n *Node) closeIntake() {
+	if n.link.intake != nil {
+		n.link.intake.close()
+	}
 }
 
 // newRaft runs raft.NewRaft on a goroutine of its own, which a failing stable store may end (see guardedStable).
@@ -226,13 +263,15 @@ type Indexes struct {
 	Applied, Commit, Last, Snapshot uint64
 	LastContact                     time.Time // with the leader; zero on the leader
 	LogBytes                        int64     // since the last snapshot
+	HeldBytes                       int64     // about, of all entries in the Raft log
 }
 
 // Indexes returns the current indexes.
 func (n *Node) Indexes() Indexes {
 	stats := n.raft.Stats()
 	snap, _ := strconv.ParseUint(stats["last_snapshot_index"], 10, 64)
-	return Indexes{Applied: n.raft.AppliedIndex(), Commit: n.raft.CommitIndex(), Last: n.raft.LastIndex(),
+	first, _ := n.logs.FirstIndex()
+	return Indexes{HeldBytes: n.logs.bytesSince(max(first, 1) - 1), Applied: n.raft.AppliedIndex(), Commit: n.raft.CommitIndex(), Last: n.raft.LastIndex(),
 		Snapshot: snap, LastContact: n.raft.LastContact(), LogBytes: n.logs.bytesSince(snap)}
 }
 
@@ -256,7 +295,9 @@ func (n *Node) Close() error {
 		close(n.stop)
 		if n.raft != nil {
 			n.proposer.stopAccepting(ErrClosed)
-			if err := n.shutRaft(); err != nil {
+			err := n.shutRaft()
+			n.closeIntake()
+			if err != nil {
 				n.closeErr = err // its goroutines still use the stores
 				return
 			}

@@ -58,6 +58,9 @@ type NodeStatus struct {
 	ChecksumTo  int64  `json:"checksumTo,omitempty"`
 	LogChecksum string `json:"logChecksum,omitempty"` // 8 hex digits
 
+	// CatchUp is how far the node is with fetching log bytes that the Raft log no longer has, nil when it is not.
+	CatchUp *CatchUpStatus `json:"catchUp,omitempty"`
+
 	FlushDiskType string `json:"flushDiskType"`
 	RaftLogStore  string `json:"raftLogStore"`
 	// Mode is durable, or unsafe when acknowledged messages can be lost; Durability says in words what SEND_OK promises.
@@ -75,6 +78,23 @@ type NodeStatus struct {
 	Drain *DrainStatus `json:"drain,omitempty"`
 
 	Peers []PeerStatus `json:"peers"`
+}
+
+// CatchUpStatus is how far a node is with fetching what it lacks. Offsets are physical ones of the commit log.
+type CatchUpStatus struct {
+	State  string `json:"state"` // comparing, fetching, waiting (after a failure), fetched (to be installed), installing
+	Leader string `json:"leader"`
+	// From to To is what it lacks, At how far it is.
+	From int64 `json:"from"`
+	At   int64 `json:"at"`
+	To   int64 `json:"to"`
+	// Replaces: the whole log is taken anew.
+	Replaces bool `json:"replaces,omitempty"`
+	// FetchedBytes came in this run, without what was there from an earlier one.
+	FetchedBytes   int64   `json:"fetchedBytes"`
+	BytesPerSecond int64   `json:"bytesPerSecond"`
+	Seconds        float64 `json:"seconds"`
+	Problem        string  `json:"problem,omitempty"` // why it waits
 }
 
 // PeerStatus is one member as the answering node sees it, itself included.

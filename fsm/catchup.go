@@ -1,0 +1,560 @@
+package fsm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync"
+	"time"
+
+	"raftmq/commitlog/store"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// LogSource is a peer's commit log. Its own checksums are verified before bytes are returned.
+type LogSource interface {
+	// Range returns bytes from off on, at most n, fewer at the log's end. ErrSourceOutside: the peer does not have them.
+	Range(ctx context.Context, off, n int64) ([]byte, error)
+	// Sum is the CRC-32C over [from, to) as the peer applied it, and the first offset that the peer has. ErrSourceOutside as above; low is
+	// set then too.
+	Sum(ctx context.Context, from, to int64) (sum uint32, low int64, err error)
+	// Close lets go of what the peer keeps for this node.
+	Close() error
+}
+
+// Errors of catching up.
+var (
+	// ErrSourceOutside is a LogSource's.
+	ErrSourceOutside = errors.New("fsm: the peer's log does not have these bytes")
+	// ErrNotYet: the snapshot can't be installed before the log bytes that belong to it are here. They are being fetched; ask again.
+	ErrNotYet = errors.New("fsm: catching up")
+	// ErrCatchUpClosed: this node is stopping.
+	ErrCatchUpClosed = errors.New("fsm: catch-up is closed")
+
+	errOtherBytes = errors.New("fsm: fetched bytes are not what the peer has applied")
+)
+
+// leastPiece is what is asked for at once on the slowest links.
+const leastPiece = 32 << 10
+
+// CatchUpConfig of NewCatchUp. Zero values take the defaults in parentheses.
+type CatchUpConfig struct {
+	Store   Store
+	Staging *store.Staging
+	// Dial reaches a node's commit log.
+	Dial func(ctx context.Context, nodeID string) (LogSource, error)
+	// Rate is how many bytes a second are fetched (0: as fast as it goes).
+	Rate int64
+	// Piece is how many bytes are asked for at once (1 MiB).
+	Piece int64
+	// Hold is how long Receive waits before it says ErrNotYet (2 s).
+	Hold time.Duration
+	// Retry is the pause after a failure (1 s); Interest how long a transfer goes on that nobody asks for any more (30 s).
+	Retry, Interest time.Duration
+	// ProgressEvery is how often the log tells how far it is (10 s).
+	ProgressEvery time.Duration
+	Logger        hclog.Logger
+}
+
+func (c *CatchUpConfig) fillIn() {
+	def := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	def(&c.Hold, 2*time.Second)
+	def(&c.Retry, time.Second)
+	def(&c.Interest, 30*time.Second)
+	def(&c.ProgressEvery, 10*time.Second)
+	if c.Piece == 0 {
+		c.Piece = 1 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+}
+
+// CatchUp fetches the log bytes that a snapshot needs and this node lacks, before the snapshot is given to Raft. Raft's main
+// goroutine and the FSM's are not held up meanwhile: the node follows, votes and serves what it has.
+//
+//	leader's snapshot (a head) → Receive ──► transfer: plan, fetch into Staging, compare, seal
+//	                               │ ErrNotYet while it runs
+//	                               └ nil: the snapshot may be stored and restored (FSM.install takes the bytes)
+//
+// What the node has already is compared with the leader's sums before it is relied on; a log that differs is replaced as a whole.
+// Staged bytes are kept over cuts, restarts and leader changes, and compared in the same way before they are continued.
+type CatchUp struct {
+	cfg    CatchUpConfig
+	cancel context.CancelFunc
+	ctx    context.Context
+	wg     sync.WaitGroup
+
+	staging sync.Mutex // held by who changes Staging: a transfer, or an installation
+
+	mu         sync.Mutex
+	transfer   *transfer // guarded by mu, as what follows
+	installing chan struct{}
+	total      int64 // bytes fetched since start
+	closed     bool
+}
+
+// NewCatchUp returns one without a transfer. Close it.
+func NewCatchUp(cfg CatchUpConfig) *CatchUp {
+	cfg.fillIn()
+	c := &CatchUp{cfg: cfg}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Close ends a transfer, or an installation. What is staged stays. Call it before Raft is closed, which waits for the FSM.
+func (c *CatchUp) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.wg.Wait()
+	c.staging.Lock()
+	defer c.staging.Unlock()
+	return c.cfg.Staging.Close()
+}
+
+// Receive takes a leader's snapshot. nil: all that belongs to it is here. ErrNotYet: its log bytes are being fetched; the caller comes
+// again with the snapshot, or a newer one. It returns within Hold.
+func (c *CatchUp) Receive(ctx context.Context, leader string, snapshot []byte) error {
+	h, _, err := readHead(bytes.NewReader(snapshot))
+	if err != nil {
+		return err
+	}
+	hold := time.NewTimer(c.cfg.Hold)
+	defer hold.Stop()
+	var t *transfer
+	for t == nil {
+		var wait <-chan struct{}
+		if t, wait, err = c.transferFor(leader, h); err != nil {
+			return err
+		}
+		if t != nil {
+			wait = t.done
+		}
+		select {
+		case <-wait:
+		case <-hold.C:
+			return ErrNotYet
+		case <-ctx.Done():
+			return ErrNotYet
+		}
+	}
+	if t.err != nil {
+		return fmt.Errorf("%w: %w", ErrNotYet, t.err)
+	}
+	return nil
+}
+
+// transferFor is the transfer for a snapshot; a new one if there is another or none. nil: wait first.
+func (c *CatchUp) transferFor(leader string, h *head) (t *transfer, wait <-chan struct{}, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch t := c.transfer; {
+	case c.closed:
+		return nil, nil, ErrCatchUpClosed
+	case c.installing != nil:
+		return nil, c.installing, nil
+	case t != nil && t.leader == leader && t.head.Applied == h.Applied && t.head.Term == h.Term && !t.failed():
+		t.asked = time.Now()
+		return t, nil, nil
+	case t != nil && !t.ended():
+		t.cancel()
+		return nil, t.done, nil
+	}
+	t = &transfer{owner: c, piece: c.cfg.Piece, leader: leader, head: h, began: time.Now(), asked: time.Now(), done: make(chan struct{})}
+	var ctx context.Context
+	ctx, t.cancel = context.WithCancel(c.ctx)
+	c.transfer = t
+	c.wg.Go(func() {
+		defer close(t.done)
+		defer t.cancel()
+		t.err = t.run(ctx)
+	})
+	return t, nil, nil
+}
+
+// beginInstall gives the staged bytes to the FSM until end is called.
+func (c *CatchUp) beginInstall() (end func()) {
+	c.mu.Lock()
+	t, done := c.transfer, make(chan struct{})
+	c.installing = done
+	c.mu.Unlock()
+	if t != nil {
+		t.cancel()
+		<-t.done
+	}
+	c.staging.Lock()
+	return func() {
+		c.staging.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.installing = nil
+		c.transfer = nil
+		close(done)
+	}
+}
+
+// CatchUpStatus says how far a transfer is.
+type CatchUpStatus struct {
+	// State is "" when nothing is under way, else comparing, fetching, waiting (after a failure), fetched (to be installed), installing.
+	State    string
+	Leader   string // node id of who is asked
+	Began    time.Time
+	From, To int64 // log bytes that this node lacks, or gives up and takes anew (Replaces)
+	At       int64 // up to here they are here
+	Replaces bool
+	// Fetched are bytes of this transfer, without those that were staged before; BytesPerSecond is the pace lately.
+	Fetched        int64
+	BytesPerSecond float64
+	Problem        string // of the last failure, "" when it goes on
+	Total          int64  // bytes fetched since the start of the process
+}
+
+// Status may be called from any goroutine.
+func (c *CatchUp) Status() CatchUpStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := CatchUpStatus{Total: c.total}
+	if t := c.transfer; t != nil {
+		s = t.progress
+		s.Leader, s.Began, s.Total = t.leader, t.began, c.total
+		if t.ended() && t.err != nil {
+			s.State, s.Problem = "waiting", t.err.Error()
+		}
+	}
+	if c.installing != nil {
+		s.State = "installing"
+	}
+	return s
+}
+
+// transfer brings the log bytes of one snapshot from one leader into Staging.
+type transfer struct {
+	owner  *CatchUp
+	leader string
+	head   *head
+	began  time.Time
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // after done
+
+	asked    time.Time     // guarded by owner.mu
+	progress CatchUpStatus // likewise
+
+	piece  int64     // what is asked for at once
+	next   time.Time // when the next piece may be asked for
+	told   time.Time // when the log was last told
+	toldAt int64
+}
+
+func (t *transfer) ended() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// failed tells that another transfer may be tried.
+func (t *transfer) failed() bool { return t.ended() && t.err != nil }
+
+func (t *transfer) update(f func(p *CatchUpStatus)) {
+	t.owner.mu.Lock()
+	defer t.owner.mu.Unlock()
+	f(&t.progress)
+}
+
+// run tries until the bytes are here, it is cancelled, or nobody asks any more.
+func (t *transfer) run(ctx context.Context) error {
+	c := t.owner
+	c.staging.Lock()
+	defer c.staging.Unlock()
+	var warned time.Time
+	for {
+		err := t.attempt(ctx)
+		if err == nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		c.mu.Lock()
+		idle := time.Since(t.asked)
+		c.mu.Unlock()
+		if idle > c.cfg.Interest {
+			c.cfg.Logger.Info("gave up catching up, the leader does not ask for it any more", "leader", t.leader, "error", err)
+			return err
+		}
+		if time.Since(warned) > c.cfg.ProgressEvery {
+			c.cfg.Logger.Warn("catching up is held up, it goes on where it was", "leader", t.leader, "error", err)
+			warned = time.Now()
+		}
+		t.update(func(p *CatchUpStatus) { p.State, p.Problem, p.BytesPerSecond = "waiting", err.Error(), 0 })
+		select {
+		case <-time.After(c.cfg.Retry):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (t *transfer) attempt(ctx context.Context) (err error) {
+	src, err := t.owner.cfg.Dial(ctx, t.leader)
+	if err != nil {
+		return fmt.Errorf("reach the log of %s: %w", t.leader, err)
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	t.update(func(p *CatchUpStatus) {
+		*p = CatchUpStatus{State: "comparing", To: t.head.Position.LogEnd, Fetched: p.Fetched}
+	})
+	plan, err := t.plan(ctx, src)
+	if err != nil || plan.nothing {
+		return err
+	}
+	if err := t.prepare(ctx, src, plan); err != nil {
+		return err
+	}
+	if err := t.fetch(ctx, src); err != nil {
+		return err
+	}
+	return t.finish(ctx, src)
+}
+
+// plan is what is to be fetched: from..head.Position.LogEnd.
+type plan struct {
+	nothing  bool // this node has it all
+	from     int64
+	replaces bool
+	low      int64 // the leader's first byte
+}
+
+// plan compares what this node has with the leader's log.
+func (t *transfer) plan(ctx context.Context, src LogSource) (p plan, err error) {
+	c, end := t.owner, t.head.Position.LogEnd
+	if _, p.low, err = src.Sum(ctx, end, end); err != nil && !errors.Is(err, ErrSourceOutside) {
+		return p, err
+	}
+	ownLow, ownEnd := c.cfg.Store.LogRange()
+	from, to := max(ownLow, p.low), min(ownEnd, end)
+	start := min(max(p.low, t.head.LogMin), end)
+	switch {
+	case ownLow == ownEnd && ownEnd >= start && ownEnd <= end: // an empty log that the bytes go on from
+		p.from = ownEnd
+	case from >= to: // nothing in common
+		p.from, p.replaces = start, true
+	default:
+		same, err := t.same(ctx, src, from, to)
+		if err != nil {
+			return p, err
+		}
+		p.from = ownEnd
+		if !same {
+			differs, err := t.firstDifference(ctx, src, from, to)
+			if err != nil {
+				return p, err
+			}
+			c.cfg.Logger.Error("this node's log differs from the leader's, all of it is replaced", "leader", t.leader, "phy-offset", differs, "log-min", ownLow, "log-max", ownEnd)
+			p.from, p.replaces = start, true
+		}
+	}
+	p.nothing = !p.replaces && ownEnd >= end
+	return p, nil
+}
+
+// same tells whether this node was fed the same bytes as the leader.
+func (t *transfer) same(ctx context.Context, src LogSource, from, to int64) (bool, error) {
+	mine, err := t.owner.cfg.Store.LogSum(from, to)
+	if err != nil {
+		return false, fmt.Errorf("sum of this node's log: %w", err)
+	}
+	theirs, _, err := src.Sum(ctx, from, to)
+	return mine == theirs, err
+}
+
+// firstDifference is where two logs begin to differ, by some KiB.
+func (t *transfer) firstDifference(ctx context.Context, src LogSource, from, to int64) (int64, error) {
+	for to-from > 4096 {
+		middle := from + (to-from)/2
+		same, err := t.same(ctx, src, from, middle)
+		if err != nil {
+			return 0, err
+		}
+		if same {
+			from = middle
+		} else {
+			to = middle
+		}
+	}
+	return from, nil
+}
+
+// prepare continues what is staged, if it fits the plan and is what the leader has; otherwise it begins anew.
+func (t *transfer) prepare(ctx context.Context, src LogSource, p plan) error {
+	c, end := t.owner, t.head.Position.LogEnd
+	st := c.cfg.Staging
+	if err := st.Resume(); err != nil {
+		return err
+	}
+	if err := st.Unseal(); err != nil {
+		return err
+	}
+	from, to, replaces := st.Range()
+	resumed := to > from && replaces == p.replaces && from <= p.from && to > p.from
+	if resumed {
+		var err error
+		if resumed, err = t.stagedSame(ctx, src, max(from, p.low), min(to, end)); err != nil {
+			return err
+		}
+	}
+	staged := int64(0)
+	if resumed {
+		staged = min(to, end) - from
+	} else if err := st.Begin(p.from, p.replaces); err != nil {
+		return err
+	}
+	from, to, _ = st.Range()
+	c.cfg.Logger.Info("catching up: fetching log bytes of the leader", "leader", t.leader, "log-from", from, "log-to", end, "bytes", end-min(to, end), "staged-before", staged,
+		"replace", p.replaces, "raft-index", t.head.Applied, "bytes-per-second-limit", c.cfg.Rate)
+	t.update(func(s *CatchUpStatus) {
+		s.State, s.From, s.At, s.Replaces, s.Problem = "fetching", from, min(to, end), p.replaces, ""
+	})
+	t.told, t.toldAt = time.Now(), to
+	return nil
+}
+
+// stagedSame tells whether staged bytes are what the leader has.
+func (t *transfer) stagedSame(ctx context.Context, src LogSource, from, to int64) (bool, error) {
+	if from >= to {
+		return false, nil
+	}
+	st := t.owner.cfg.Staging
+	low, high, _ := st.Range()
+	mine := st.Sum()
+	if from != low || to != high {
+		var sum summer
+		if err := st.CopyTo(from, to, &sum); errors.Is(err, store.ErrStaging) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+		mine = uint32(sum)
+	}
+	theirs, _, err := src.Sum(ctx, from, to)
+	return mine == theirs, err
+}
+
+// summer is a CRC-32C of what is written to it.
+type summer uint32
+
+// Write implements io.Writer.
+func (s *summer) Write(p []byte) (int, error) {
+	*s = summer(crc32.Update(uint32(*s), castagnoli, p))
+	return len(p), nil
+}
+
+// fetch brings the rest of the bytes.
+func (t *transfer) fetch(ctx context.Context, src LogSource) error {
+	c, end := t.owner, t.head.Position.LogEnd
+	st := c.cfg.Staging
+	for {
+		_, at, _ := st.Range()
+		if at >= end {
+			return nil
+		}
+		if err := t.pace(ctx, min(end-at, t.piece)); err != nil {
+			return err
+		}
+		b, err := src.Range(ctx, at, min(end-at, t.piece))
+		if err != nil {
+			if errors.Is(err, context.DeadlineExceeded) { // a slow link
+				t.piece = max(t.piece/2, leastPiece)
+			}
+			return err
+		}
+		if len(b) == 0 {
+			return fmt.Errorf("%w: from %d on, the snapshot ends at %d", ErrSourceOutside, at, end)
+		}
+		if err := st.Append(b); err != nil {
+			return err
+		}
+		t.tell(at+int64(len(b)), int64(len(b)))
+	}
+}
+
+// pace waits until n more bytes may be fetched.
+func (t *transfer) pace(ctx context.Context, n int64) error {
+	rate := t.owner.cfg.Rate
+	if rate <= 0 {
+		return ctx.Err()
+	}
+	now := time.Now()
+	if t.next.Before(now) {
+		t.next = now
+	}
+	wait := t.next.Sub(now)
+	t.next = t.next.Add(time.Duration(float64(n) / float64(rate) * float64(time.Second)))
+	if wait <= 0 {
+		return ctx.Err()
+	}
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tell notes that n bytes came, and tells the log now and then.
+func (t *transfer) tell(at, n int64) {
+	c, end := t.owner, t.head.Position.LogEnd
+	c.mu.Lock()
+	c.total += n
+	t.progress.At, t.progress.Fetched = at, t.progress.Fetched+n
+	since := time.Since(t.told)
+	if since > time.Second || t.progress.BytesPerSecond == 0 {
+		t.progress.BytesPerSecond = float64(at-t.toldAt) / max(since.Seconds(), 1e-3)
+	}
+	pace, from := t.progress.BytesPerSecond, t.progress.From
+	c.mu.Unlock()
+	if since < c.cfg.ProgressEvery {
+		return
+	}
+	t.told, t.toldAt = time.Now(), at
+	c.cfg.Logger.Info("catching up", "leader", t.leader, "log-at", at, "log-to", end, "percent", fmt.Sprintf("%.1f", 100*float64(at-from)/float64(max(end-from, 1))),
+		"bytes-per-second", int64(pace), "left", time.Duration(float64(end-at)/max(pace, 1)*float64(time.Second)).Round(time.Second))
+}
+
+// finish compares all that is staged with what the leader has applied, and seals it.
+func (t *transfer) finish(ctx context.Context, src LogSource) error {
+	c, end := t.owner, t.head.Position.LogEnd
+	st := c.cfg.Staging
+	from, _, replaces := st.Range()
+	_, low, err := src.Sum(ctx, end, end)
+	if err != nil && !errors.Is(err, ErrSourceOutside) {
+		return err
+	}
+	if from = max(from, low); from < end {
+		same, err := t.stagedSame(ctx, src, from, end)
+		if err != nil {
+			return err
+		}
+		if !same {
+			return errors.Join(fmt.Errorf("%w: [%d, %d) of %s", errOtherBytes, from, end, t.leader), st.Clear())
+		}
+	}
+	if err := st.Seal(t.head.Applied, end); err != nil {
+		return err
+	}
+	var fetched int64
+	t.update(func(p *CatchUpStatus) { p.State, fetched = "fetched", p.Fetched })
+	took := time.Since(t.began)
+	c.cfg.Logger.Info("catching up: the log bytes are here and match", "leader", t.leader, "log-to", end, "fetched", fetched, "took", took.Round(time.Millisecond),
+		"bytes-per-second", int64(float64(fetched)/max(took.Seconds(), 1e-3)), "replace", replaces)
+	return nil
+}
