@@ -86,8 +86,8 @@ func (l *Log) findReplay(p *Position) (pos, end int64, err error) {
 			return 0, 0, l.journal.corrupt(pos, err)
 		}
 		end, after = r.start, r.term
-		if pos == l.journal.MinOffset() && pos > 0 {
-			end = min(end, p.LogEnd) // the records before were deleted with their bytes
+		if pos == l.journal.MinOffset() && (pos > 0 || r.start > 0) {
+			end = min(end, p.LogEnd) // the records before were deleted with their bytes, or the log was installed and has begun here
 		}
 	}
 	if pos > l.journal.MinOffset() {
