@@ -27,6 +27,7 @@ type Config struct {
 	MaxPendingPerConn int           // requests of one connection whose answer is not written yet before reading stops (8192)
 	MaxWriteBuffer    int           // bytes queued to a slow reader before its connection closes (64 MiB); above half of it reading stops
 	MaxBacklog        int           // bytes queued on all connections above which only those that read are read from (256 MiB)
+	MaxConns          int           // connections at once; further ones are closed at once, so that files and peers find a descriptor (no limit)
 	Version           int32         // version in response headers (401)
 	Logger            hclog.Logger  // (none)
 	// OnFault is called when the kernel could not read a view that was to be sent: the device under the mapping failed, or the file

@@ -56,7 +56,7 @@ type Server struct {
 	stopped chan struct{}  // closed when all goroutines have ended
 	wg      sync.WaitGroup // accept loops, connections, sweeper
 
-	logs struct{ badFrame, unsupported, busy, slow, panics, failed, accept occasional }
+	logs struct{ badFrame, unsupported, busy, slow, panics, failed, accept, full occasional }
 }
 
 // NewServer returns a server that does not listen yet and has no goroutines.
@@ -169,6 +169,15 @@ func (s *Server) open(socket net.Conn) {
 	defer s.mu.Unlock()
 	if s.stopping {
 		_ = socket.Close()
+		return
+	}
+	if s.cfg.MaxConns > 0 && len(s.conns) >= s.cfg.MaxConns {
+		_ = socket.Close()
+		s.stats.full.Add(1)
+		if ok, suppressed := s.logs.full.allow(); ok {
+			s.logger.Warn("a connection was closed at once: there are as many as the limit of open files allows for", "peer", socket.RemoteAddr().String(),
+				"connections", s.cfg.MaxConns, "suppressed", suppressed)
+		}
 		return
 	}
 	s.lastID++

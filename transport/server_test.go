@@ -447,3 +447,36 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("local address %s, want %s", got, want)
 	}
 }
+
+// TestMaxConns: what is above the limit is closed at once, and there is room again when somebody goes.
+func TestMaxConns(t *testing.T) {
+	s, addr := startServer(t, Config{MaxConns: 2}, func(s *Server) {
+		s.HandleInline(codeEcho, func(r Responder, cmd *remoting.Command) { r.Reply(&remoting.Command{Body: cmd.Body}) })
+	})
+	served := func(p *peer) bool {
+		_ = p.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := p.Write(remoting.AppendFrame(nil, request(codeEcho, 1, "x"))); err != nil {
+			return false
+		}
+		_, err := p.Read(make([]byte, 1))
+		return err == nil
+	}
+	a, b := dialPeer(t, addr), dialPeer(t, addr)
+	if !served(a) || !served(b) {
+		t.Fatal("within the limit")
+	}
+	if served(dialPeer(t, addr)) {
+		t.Error("a third connection was served")
+	}
+	_ = a.Close()
+	deadline := time.Now().Add(10 * time.Second)
+	for s.Stats().Conns > 1 && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	if !served(dialPeer(t, addr)) || !served(b) {
+		t.Error("not served when there is room again")
+	}
+	if n := s.Stats().ConnsRefused; n != 1 {
+		t.Errorf("%d refused", n)
+	}
+}

@@ -22,16 +22,17 @@ type Stats struct {
 	Busy             uint64 // requests refused because the worker queue was full
 	SlowConnsDropped uint64 // connections closed because the peer did not read
 	IdleConnsClosed  uint64
+	ConnsRefused     uint64 // closed at once: MaxConns
 	Panics           uint64 // of handlers
 	DoubleAnswers    uint64 // second answers to one request, dropped
 	FailedAnswers    uint64 // answers replaced by an error: too large or malformed
 }
 
 type counters struct {
-	accepted, requests, responses            atomic.Uint64
-	bytesRead, bytesWritten                  atomic.Uint64
-	badFrames, unsupported, busy, slow, idle atomic.Uint64
-	panics, doubleAnswers, failedAnswers     atomic.Uint64
+	accepted, requests, responses                  atomic.Uint64
+	bytesRead, bytesWritten                        atomic.Uint64
+	badFrames, unsupported, busy, slow, idle, full atomic.Uint64
+	panics, doubleAnswers, failedAnswers           atomic.Uint64
 }
 
 // Stats returns a snapshot. A connection's reader publishes its counts once per burst.
@@ -48,6 +49,7 @@ func (s *Server) Stats() Stats {
 		Busy:             s.stats.busy.Load(),
 		SlowConnsDropped: s.stats.slow.Load(),
 		IdleConnsClosed:  s.stats.idle.Load(),
+		ConnsRefused:     s.stats.full.Load(),
 		Panics:           s.stats.panics.Load(),
 		DoubleAnswers:    s.stats.doubleAnswers.Load(),
 		FailedAnswers:    s.stats.failedAnswers.Load(),

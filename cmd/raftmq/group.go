@@ -198,7 +198,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	undo = append(undo, g.peers.Close)
 	g.broker, err = broker.New(broker.Config{Raft: g.raft, Store: g.store, Tables: g.tables, Groups: g.groups,
 		ClusterName: cfg.ClusterName, BrokerName: cfg.BrokerName, StoreHost: storeHost,
-		SlaveReadEnable: cfg.SlaveReadEnable, Replicas: g.replicas,
+		SlaveReadEnable: cfg.SlaveReadEnable, TraceTopicEnable: cfg.TraceTopicEnable, Replicas: g.replicas,
 		LeaderAddr: g.leaderAddr, Forward: g.forward, Relay: g.drain.relay, Relays: func() bool { return cfg.ForwardWrites || g.drain.on() }, Peers: g.peerAddrs, Ask: g.askPeer,
 		BrokerIDOf: g.brokerIDOf, CaughtUp: g.caughtUp,
 		PeersFull: g.peersFull.Load, HoldWrites: holdWrites, MaxMessageSize: int(cfg.MaxMessageSize), Properties: cfg.properties(), CheckSetting: g.checkSetting,
@@ -217,7 +217,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	}
 	g.retention = retention.New(retention.Config{Store: g.store, Propose: g.propose, FileReservedTime: cfg.FileReservedTime, Interval: cfg.CleanResourceInterval, DeleteWhen: hours,
 		MaxUsedRatio: cfg.DiskMaxUsedSpaceRatio, CleanForciblyRatio: cfg.DiskSpaceCleanForciblyRatio, CleanForcibly: cfg.CleanFileForciblyEnable, Current: g.retentionLimits, Spare: g.spare, Now: cfg.now, Logger: d.Logger})
-	g.server = transport.NewServer(transport.Config{Logger: d.Logger, OnFault: g.store.Fault})
+	g.server = transport.NewServer(transport.Config{Logger: d.Logger, OnFault: g.store.Fault, MaxConns: descriptors(d.Logger)})
 	g.broker.Register(g.server)
 	g.alone.server, g.alone.release, g.alone.deposed, g.alone.logger = g.server, g.broker.ReleaseParked, g.raft.QuorumLost, d.Logger
 	g.logRanges = &logRanges{store: g.store}

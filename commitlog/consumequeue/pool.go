@@ -27,13 +27,14 @@ const (
 	maxOpenFiles = 16384
 )
 
-// defaultOpenFiles is half of the descriptors that the process may have.
-func defaultOpenFiles() int {
+// DefaultOpenFiles is how many queue files are open and mapped at a time unless Config says otherwise: two fifths of the descriptors that the process may
+// have; the rest is for connections and for what is not counted here.
+func DefaultOpenFiles() int {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
 		return minOpenFiles
 	}
-	return int(min(max(l.Cur/2, minOpenFiles), maxOpenFiles))
+	return int(min(max(l.Cur/5*2, minOpenFiles), maxOpenFiles))
 }
 
 // get returns the open files of a queue that has some, or is to get some. They may be closed

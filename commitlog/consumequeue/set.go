@@ -26,7 +26,7 @@ type Config struct {
 	// AllocateStep is how much disk a queue takes ahead of its end (64 KiB), so that thousands
 	// of short queues don't take a whole file each.
 	AllocateStep int64
-	// MaxOpenFiles bounds the queue files that are open and mapped at a time (half of the
+	// MaxOpenFiles bounds the queue files that are open and mapped at a time (two fifths of the
 	// process's descriptors, 64 to 16,384).
 	MaxOpenFiles int
 	Logger       hclog.Logger
@@ -102,7 +102,7 @@ func Open(c Config, point Point, begin int64) (*Set, error) {
 	o := c.options()
 	s := &Set{opts: o, logger: o.Logger, pool: &pool{limit: c.MaxOpenFiles}, queues: map[key]*Queue{}}
 	if s.pool.limit <= 0 {
-		s.pool.limit = defaultOpenFiles()
+		s.pool.limit = DefaultOpenFiles()
 	}
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("consumequeue: %w", err)

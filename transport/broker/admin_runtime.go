@@ -28,6 +28,7 @@ func (b *Broker) housekeep() {
 		select {
 		case <-tick.C:
 			b.sample(turns)
+			b.makeTraceTopic()
 			if turns%expiryScan == 0 {
 				b.cfg.Groups.Expire()
 				b.expireLocks()
@@ -35,6 +36,19 @@ func (b *Broker) housekeep() {
 		case <-b.ctx.Done():
 			return
 		}
+	}
+}
+
+// makeTraceTopic proposes the topic of message traces if it is wanted and missing. Before the cluster has settings no topic can be made.
+func (b *Broker) makeTraceTopic() {
+	if !b.cfg.TraceTopicEnable || !b.authoritative() {
+		return
+	}
+	if _, ok := b.cfg.Tables.Settings(); !ok {
+		return
+	}
+	if f := b.topics.require(rwTopic(metadata.TraceTopic, 1)); f != nil {
+		b.logger.Debug("trace topic was not proposed, it will be tried again", "reason", f.remark)
 	}
 }
 
@@ -195,6 +209,7 @@ func (b *Broker) brokerConfig(r transport.Responder, _ *remoting.Command) {
 		"mappedFileSizeCommitLog": strconv.FormatInt(s.SegmentSize, 10), "autoCreateTopicEnable": strconv.FormatBool(s.AutoCreateTopic),
 		"autoCreateSubscriptionGroup": strconv.FormatBool(s.AutoCreateGroup), "defaultTopicQueueNums": strconv.Itoa(s.DefaultTopicQueues),
 		"enablePropertyFilter": "true", "longPollingEnable": "true", "slaveReadEnable": strconv.FormatBool(b.cfg.SlaveReadEnable),
+		"traceTopicEnable": strconv.FormatBool(b.cfg.TraceTopicEnable),
 	})
 	maps.Copy(lines, b.cfg.Tables.KVNamespace(metadata.SettingsNamespace))
 	var body strings.Builder

@@ -74,8 +74,10 @@ type Config struct {
 	// Replicas: the broker ids of the group's nodes that serve and do not lead, ascending. nil: none.
 	SlaveReadEnable bool
 	Replicas        func() []int64
-	Region          string // MSG_REGION of answers ("DefaultRegion")
-	Version         int32  // version in answers that are written without the server's help (401)
+	// TraceTopicEnable has the leader make RMQ_SYS_TRACE_TOPIC, to which clients send what they did with messages.
+	TraceTopicEnable bool
+	Region           string // MSG_REGION of answers ("DefaultRegion")
+	Version          int32  // version in answers that are written without the server's help (401)
 	// Properties are further lines of GET_BROKER_CONFIG: what this node was started with.
 	Properties map[string]string
 	// CheckSetting says why a setting may not be changed to a value while the cluster runs; nil: it may. Without it
