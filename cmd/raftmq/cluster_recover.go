@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"raftmq/fsm"
 	"raftmq/fsm/command"
 	"raftmq/fsm/raftnode"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/raft"
 	"github.com/spf13/cobra"
 )
 
@@ -53,9 +53,9 @@ func recoverFolder(out io.Writer, dir, logStore string, yes bool) error {
 		return err
 	}
 	// Only what the snapshots say of themselves is needed; whether their log is complete shows at the start.
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(dir, "raft"), 2, hclog.NewNullLogger())
+	snapshots, err := fsm.OpenSnapshotFiles(filepath.Join(dir, "raft"), 2, hclog.NewNullLogger())
 	if err != nil {
-		return fmt.Errorf("open snapshots in %s: %w", dir, err)
+		return err
 	}
 	cfg := raftnode.Config{NodeID: id.NodeID, Incarnation: id.Incarnation, Dir: filepath.Join(dir, "raft"), LogStore: raftnode.LogStoreKind(logStore), Snapshots: snapshots}
 	folder, err := raftnode.Inspect(cfg)

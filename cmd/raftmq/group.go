@@ -112,9 +112,9 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(cfg.DataDir, "raft"), 2, raftnode.QuietLogger(d.Logger.Named("raft")))
+	files, err := fsm.OpenSnapshotFiles(filepath.Join(cfg.DataDir, "raft"), 2, raftnode.QuietLogger(d.Logger.Named("raft")))
 	if err != nil {
-		return nil, fmt.Errorf("open snapshots in %s: %w", cfg.DataDir, err)
+		return nil, err
 	}
 	g.heads = files
 	raftLast, err := unsafeLast(filepath.Join(cfg.DataDir, "raft"))

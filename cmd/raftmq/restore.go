@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/raft"
 	"github.com/spf13/cobra"
 
 	"raftmq/commitlog/store"
@@ -163,7 +162,7 @@ func (r *restore) run(ctx context.Context) error {
 		return err
 	}
 	dir := filepath.Join(r.cfg.DataDir, "raft")
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, 2, r.logger)
+	snapshots, err := fsm.OpenSnapshotFiles(dir, 2, r.logger)
 	if err != nil {
 		return err
 	}

@@ -182,9 +182,9 @@ func lastJournalled(s *inspect.Store) (last uint64, err error) {
 
 // restoreNewest restores the newest snapshot that is whole; a node without any starts empty.
 func restoreNewest(dir string, machine *fsm.FSM) error {
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, 2, hclog.NewNullLogger())
+	snapshots, err := fsm.OpenSnapshotFiles(dir, 2, hclog.NewNullLogger())
 	if err != nil {
-		return fmt.Errorf("open snapshots: %w", err)
+		return err
 	}
 	list, err := snapshots.List()
 	if err != nil {
