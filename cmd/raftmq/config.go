@@ -137,6 +137,8 @@ type Config struct {
 	// all nodes hold, 0 for never.
 	ScrubRate            int64
 	ReplicaCheckInterval time.Duration
+	// RejoinWait is how long a node whose data is not to be believed waits for a majority of the others before it ends.
+	RejoinWait time.Duration
 	// DiskStallTimeout is how long a write or fsync may take before the node stands aside (raftnode.Config).
 	DiskStallTimeout time.Duration
 	// RaftElectionTimeout is how long a candidate waits for votes; at least RaftHeartbeatTimeout.
@@ -274,6 +276,7 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.DurationVar(&c.RaftElectionTimeout, "raft-election-timeout", 800*time.Millisecond, "wait for votes, `duration`; at least the heartbeat timeout")
 	fs.DurationVar(&c.DiskStallTimeout, "disk-stall-timeout", 5*time.Second, "a write or fsync that takes longer than this `duration` makes the node give leadership up until its disk is well")
 	sizeVar(fs, &c.ScrubRate, "scrub-rate", 16*mib, "verify so much of the commit log a second in the background, `size`; 0 never does")
+	fs.DurationVar(&c.RejoinWait, "rejoin-wait", time.Minute, "a node with a damaged Raft log, or another commit log than the others, waits so long for a majority of them to be filled from, and ends then, `duration`")
 	fs.DurationVar(&c.ReplicaCheckInterval, "replica-check-interval", time.Minute, "the leader compares what all nodes hold every `duration`; 0 never does")
 	sizeVar(fs, &c.RaftSnapshotBytes, "raft-snapshot-bytes", 128*mib, "Raft log `size` after which a snapshot is taken")
 	sizeVar(fs, &c.RaftTrailingBytes, "raft-trailing-bytes", 128*mib, "Raft log `size` kept behind a snapshot for late followers")

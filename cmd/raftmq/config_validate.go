@@ -315,6 +315,7 @@ func (c *Config) checkRaft() (errs []error) {
 			fmt.Sprintf("contradicts --raft-heartbeat-timeout %s: allowed is that or longer", c.RaftHeartbeatTimeout)})
 	}
 	errs = append(errs, checkSize("scrub-rate", c.ScrubRate, 0, maxScrubRate)...)
+	errs = append(errs, checkDuration("rejoin-wait", c.RejoinWait, time.Second, 24*time.Hour)...)
 	if c.ReplicaCheckInterval != 0 {
 		errs = append(errs, checkDuration("replica-check-interval", c.ReplicaCheckInterval, minReplicaCheck, maxReplicaCheck)...)
 	}

@@ -174,6 +174,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 		HeartbeatTimeout: cfg.RaftHeartbeatTimeout, ElectionTimeout: cfg.RaftElectionTimeout,
 		DiskStallTimeout: cfg.DiskStallTimeout, DiskBusy: g.flushing, OnFatal: d.OnFatal,
 		WALSegmentBytes: int(sizes.walSegment), InFlightBytes: sizes.inFlight,
+		Applied:       g.applied(),
 		SnapshotBytes: min(cfg.RaftSnapshotBytes, sizes.raftLog), TrailingBytes: min(cfg.RaftTrailingBytes, sizes.raftLog), Now: cfg.now, Logger: d.Logger.Named("raft")})
 	if err != nil {
 		return nil, err
@@ -223,6 +224,15 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	g.logRanges = &logRanges{store: g.store}
 	g.logRanges.register(g.server)
 	return g, nil
+}
+
+// applied is the last entry whose effect the store holds, which the Raft log or a snapshot must reach. A node that joins again has kept its store, and
+// nothing of Raft.
+func (g *brokerGroup) applied() uint64 {
+	if g.identity.Rejoined != "" {
+		return 0
+	}
+	return g.store.Recovered().RaftIndex
 }
 
 // flushing is the commit log's flush that is under way. In ASYNC_FLUSH nobody waits for it and it writes much at once, so it has six times

@@ -26,7 +26,7 @@ type identity struct {
 	SegmentSize   int64  `json:"mappedFileSizeCommitLog"`
 	// Level is the cluster's feature level as this node last knew it; absent in format 1, which raftmq without levels reads: command.Oldest.
 	Level command.Level `json:"level,omitempty"`
-	// Rejoined is this node's former incarnation while it has not got the cluster's tables as a newcomer yet (rejoin.go).
+	// Rejoined is this node's former incarnation while it has not caught up as a newcomer yet: until then its Raft log may be behind what its commit log holds (rejoin.go).
 	Rejoined string `json:"rejoined,omitempty"`
 }
 

@@ -30,9 +30,10 @@ type node struct {
 	id      *identity // as it was at start
 	folder  folderIdentity
 
-	group   *brokerGroup
-	members *membership.Membership
-	marks   *replicaMarks
+	group      *brokerGroup
+	members    *membership.Membership
+	marks      *replicaMarks
+	raftHealth raftHealth
 	// replicas is what comparing all nodes has said.
 	replicas replicaCheck
 	routes   *route.Router
@@ -106,7 +107,11 @@ func (n *node) start() (err error) {
 		_ = clients.Close()
 		return err
 	}
-	n.spawn(func() { n.group.learnTarget(n.ctx) })
+	n.spawn(func() {
+		n.group.learnTarget(n.ctx)
+		n.rejoined()
+		n.scrubRaft()
+	})
 	n.spawn(func() { n.group.serve(n.ctx, clients) })
 	n.spawn(n.watchDisks)
 	n.http.Serve()
@@ -309,7 +314,7 @@ func (n *node) tablesChanged() {
 // joinedCluster remembers the cluster's id in the folder and tells it to the others.
 func (n *node) joinedCluster(s command.Settings) {
 	n.group.warnIgnored(s)
-	if err := n.folder.change(func(id *identity) { id.ClusterID, id.Rejoined = s.ClusterID, "" }); err != nil {
+	if err := n.folder.change(func(id *identity) { id.ClusterID = s.ClusterID }); err != nil {
 		n.die(fmt.Errorf("--data-dir %s: remember the cluster's id: %w", n.cfg.DataDir, err))
 		return
 	}

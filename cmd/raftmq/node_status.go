@@ -66,7 +66,7 @@ func (n *node) status() remoting.NodeStatus {
 	if state.Role == raftnode.Leader {
 		s.Replicas = n.replicas.status()
 	}
-	s.Problem = n.problem(state, s.Peers)
+	s.Problem = n.problem(state, s.Peers, s.Repair)
 	return s
 }
 
@@ -140,7 +140,7 @@ func (n *node) peers(state raftnode.State) []remoting.PeerStatus {
 }
 
 // problem says what is wrong in one sentence, with what to do.
-func (n *node) problem(state raftnode.State, peers []remoting.PeerStatus) string {
+func (n *node) problem(state raftnode.State, peers []remoting.PeerStatus, repair *remoting.RepairStatus) string {
 	voters, alive := 0, 0
 	var down []string
 	for _, p := range peers {
@@ -166,8 +166,10 @@ func (n *node) problem(state raftnode.State, peers []remoting.PeerStatus) string
 		return fmt.Sprintf("no quorum: %d of %d voters answer gossip; start %v", alive, voters, down)
 	case state.LeaderID == "":
 		return "no leader: an election is going on, or this node is cut off from the Raft ports of its peers"
-	case n.damageProblem() != "":
-		return n.damageProblem()
+	case n.raftHealth.problem() != "":
+		return n.raftHealth.problem()
+	case damageText(repair) != "":
+		return damageText(repair)
 	case len(down) > 0:
 		return fmt.Sprintf("voters down: %v; start them, the cluster works while a majority is up", down)
 	case !n.group.store.Flags().Writeable():

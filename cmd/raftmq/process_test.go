@@ -224,7 +224,7 @@ func TestServerLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = startServer(t, serverArgs(dir, port)...)
-	if status := s.exit(); status != 1 || !strings.Contains(lastLine(s.stderr.String()), "its Raft log in raft/ is gone") {
+	if status := s.exit(); status != 1 || !strings.Contains(lastLine(s.stderr.String()), "its Raft log in "+filepath.Join(dir, "raft")+" is gone") {
 		t.Errorf("without a Raft log: status %d\n%s", status, s.stderr.String())
 	}
 }

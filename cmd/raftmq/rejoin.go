@@ -49,8 +49,7 @@ func asRejoin(err error) *rejoinError {
 }
 
 const (
-	// rejoinWait is how long the majority of the others is waited for; without --join only those can come who look for this node.
-	rejoinWait      = time.Minute
+	// rejoinWaitAlone is --rejoin-wait at most without --join: only those can come who look for this node.
 	rejoinWaitAlone = 10 * time.Second
 	// rejoinRest: a node whose data was put aside that lately and is bad again has worse than a flipped bit.
 	rejoinRest  = time.Hour
@@ -97,7 +96,7 @@ func (r *rejoining) run(ctx context.Context, why *rejoinError) error {
 				return fmt.Errorf("%w; %w", why, ctx.Err())
 			}
 			return fmt.Errorf("%w; %w, as no majority of them takes writes (%w), and this may be the last copy. Nothing was changed. Start the other nodes, then this one again; "+
-				"if they are lost for good, restore a backup, or see raftmq cluster recover", why, errCannotRejoin, err)
+				"if they are lost for good, restore a backup; what this node's commit log holds can be read with raftmq store", why, errCannotRejoin, err)
 		case <-time.After(rejoinRetry):
 		}
 	}
@@ -133,6 +132,8 @@ func confirm(ctx context.Context, id *identity, m membership.Member) error {
 	switch {
 	case err != nil:
 		return err
+	case st.ClusterID == "" || st.LeaderID == "":
+		return errors.New("it knows no leader")
 	case st.NodeID != m.NodeID || id.ClusterID != "" && st.ClusterID != id.ClusterID:
 		return fmt.Errorf("%s of cluster %s answers there", st.NodeID, st.ClusterID)
 	}
@@ -161,9 +162,9 @@ func rejoin(ctx context.Context, cfg *Config, logger hclog.Logger, why *rejoinEr
 		return fmt.Errorf("down for %v, joins again as a newcomer when a majority of the others is there: %w", time.Since(began).Round(time.Second), why)
 	})
 	defer end()
-	r := rejoining{cfg: cfg, logger: logger.Named("rejoin"), wait: rejoinWait, now: time.Now, proof: func(ctx context.Context) error { return othersCommit(ctx, id, members.Members) }}
+	r := rejoining{cfg: cfg, logger: logger.Named("rejoin"), wait: cfg.RejoinWait, now: time.Now, proof: func(ctx context.Context) error { return othersCommit(ctx, id, members.Members) }}
 	if len(cfg.Join) == 0 {
-		r.wait = rejoinWaitAlone
+		r.wait = min(r.wait, rejoinWaitAlone)
 	}
 	return r.run(ctx, why)
 }
@@ -197,6 +198,16 @@ func (n *node) rejoin(_ context.Context, req remoting.RejoinRequest) (any, error
 	}
 	n.die(&rejoinError{reason: fmt.Errorf("this node holds something else than the majority: %s", req.Reason), log: true})
 	return struct{}{}, nil
+}
+
+// rejoined notes that a node which has joined again has caught up: from now on its Raft log must reach what its store holds.
+func (n *node) rejoined() {
+	if !n.group.caughtUp() {
+		return
+	}
+	if err := n.folder.change(func(id *identity) { id.Rejoined = "" }); err != nil {
+		n.die(fmt.Errorf("--data-dir %s: note that the node has joined again: %w", n.cfg.DataDir, err))
+	}
 }
 
 // diverged is the scrub's finding that a log segment is whole and not what the replicas have agreed on.

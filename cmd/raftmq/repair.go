@@ -48,23 +48,6 @@ func (n *node) repairLog(_ context.Context, req remoting.RepairLogRequest) (any,
 	return struct{}{}, n.group.store.SuspectLog(req.From, req.To, fmt.Errorf("the leader asks for a comparison: %s", req.Reason))
 }
 
-// damageProblem says in one sentence what of the log is damaged, and what to do; "" when nothing is.
-func (n *node) damageProblem() string {
-	damaged := n.group.store.RepairStats().Damaged
-	if len(damaged) == 0 {
-		return ""
-	}
-	d := damaged[0]
-	text := fmt.Sprintf("log bytes %d to %d are damaged (%s, offset %d)", d.From, d.To, d.File, d.Pos)
-	if more := len(damaged) - 1; more > 0 {
-		text += fmt.Sprintf(" and %d other ranges", more)
-	}
-	if d.Tried == "" {
-		return text + ": they are being fetched from another node, everything else is served"
-	}
-	return text + " and no other node could help (" + d.Tried + "): start the other nodes, or restore one that has them whole; everything else is served"
-}
-
 // replicaText is a leader's alarm about replicas that differ, "" without one.
 func replicaText(s *nodeStatus) string {
 	if s.Replicas == nil || s.Replicas.Alarm == "" {

@@ -402,7 +402,9 @@ func writeRemarks(out io.Writer, nodes []nodeAnswer) error {
 			fmt.Fprintf(&b, "%s: %s\n", s.NodeID, s.Problem)
 		}
 		if !strings.Contains(s.Problem, "are damaged") {
-			b.WriteString(damageText(s))
+			if text := damageText(s.Repair); text != "" {
+				fmt.Fprintf(&b, "%s: %s\n", s.NodeID, text)
+			}
 		}
 		b.WriteString(replicaText(s))
 		if s.Drain != nil {

@@ -20,7 +20,7 @@ func (n *node) storeHealth(s *remoting.NodeStatus) {
 	}
 	s.Repair = &remoting.RepairStatus{Found: repair.Found, Repaired: repair.Repaired, RepairedBytes: repair.RepairedBytes, Units: scrub.UnitsRepaired}
 	for _, d := range repair.Damaged {
-		r := remoting.DamagedRange{From: d.From, To: d.To, File: d.File, Reason: d.Reason, Tried: d.Tried}
+		r := remoting.DamagedRange{From: d.From, To: d.To, File: d.File, Pos: d.Pos, Reason: d.Reason, Tried: d.Tried}
 		if !d.Since.IsZero() {
 			r.SinceMs = d.Since.UnixMilli()
 		}
@@ -69,18 +69,18 @@ func catchUpText(n *nodeAnswer) string {
 	return fmt.Sprintf("%.0f%%", 100*float64(have)/float64(have+n.Behind.Bytes))
 }
 
-// damageText says what of a node's log is damaged, and what to do.
-func damageText(s *nodeStatus) string {
-	if s.Repair == nil || len(s.Repair.Damaged) == 0 {
+// damageText says in one sentence what of a node's log is damaged, and what to do; "" when nothing is.
+func damageText(r *remoting.RepairStatus) string {
+	if r == nil || len(r.Damaged) == 0 {
 		return ""
 	}
-	d := s.Repair.Damaged[0]
-	text := fmt.Sprintf("%s: log bytes %d to %d are damaged (%s)", s.NodeID, d.From, d.To, d.File)
-	if more := len(s.Repair.Damaged) - 1; more > 0 {
-		text += fmt.Sprintf(", and %d more", more)
+	d := r.Damaged[0]
+	text := fmt.Sprintf("log bytes %d to %d are damaged (%s, offset %d)", d.From, d.To, d.File, d.Pos)
+	if more := len(r.Damaged) - 1; more > 0 {
+		text += fmt.Sprintf(", and %d other ranges", more)
 	}
 	if d.Tried == "" {
-		return text + ": they are fetched from another node, everything else is served\n"
+		return text + ": they are being fetched from another node, everything else is served"
 	}
-	return text + ", and no other node could help (" + d.Tried + "): start the other nodes; everything else is served\n"
+	return text + ", and no other node could help (" + d.Tried + "): start the other nodes, or restore one that has them whole; everything else is served"
 }

@@ -17,7 +17,7 @@ func TestStoreHealthTexts(t *testing.T) {
 		return out
 	}
 	damaged := s(func(s *nodeStatus) {
-		s.Repair.Damaged = []remoting.DamagedRange{{From: 200, To: 300, File: "commitlog/0"}, {From: 400, To: 500}}
+		s.Repair.Damaged = []remoting.DamagedRange{{From: 200, To: 300, File: "commitlog/0", Pos: 100}, {From: 400, To: 500}}
 	})
 	tried := s(func(s *nodeStatus) {
 		s.Repair.Damaged = []remoting.DamagedRange{{From: 200, To: 300, File: "commitlog/0", Tried: "n2: refused"}}
@@ -36,16 +36,16 @@ func TestStoreHealthTexts(t *testing.T) {
 		{catchUpText(&nodeAnswer{Status: s(nil), Behind: &behindLeader{5, 3000}}), "-"},
 		{catchUpText(&nodeAnswer{Status: filling, Behind: &behindLeader{5, 3000}}), "25%"},
 		{catchUpText(&nodeAnswer{Status: filling}), "-"},
-		{damageText(s(nil)), ""},
+		{damageText(s(nil).Repair), ""},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%q, want %q", tt.got, tt.want)
 		}
 	}
-	if text := damageText(damaged); !strings.Contains(text, "n1: log bytes 200 to 300 are damaged (commitlog/0), and 1 more: they are fetched") {
+	if text := damageText(damaged.Repair); !strings.Contains(text, "log bytes 200 to 300 are damaged (commitlog/0, offset 100), and 1 other ranges: they are being fetched") {
 		t.Errorf("%q", text)
 	}
-	if text := damageText(tried); !strings.Contains(text, "no other node could help (n2: refused): start the other nodes") {
+	if text := damageText(tried.Repair); !strings.Contains(text, "no other node could help (n2: refused): start the other nodes") {
 		t.Errorf("%q", text)
 	}
 }

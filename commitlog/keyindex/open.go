@@ -284,7 +284,7 @@ func (ix *Index) Repair(low int64) error {
 	}
 	for i, other := range ix.list() {
 		if other == f {
-			ix.logger.Warn("building key index again from the log", "reason", "a query found damage", "path", f.path, "kept-files", i)
+			ix.logger.Warn("building key index again from the log", "reason", "it is damaged", "path", f.path, "kept-files", i)
 			return ix.cut(i, low)
 		}
 	}

@@ -184,13 +184,18 @@ func (x *index) queryFailed(err error) error {
 	case errors.Is(err, keyindex.ErrClosed), errors.Is(err, mappedfile.ErrClosed):
 		return ErrClosed
 	case errors.Is(err, keyindex.ErrDamaged):
-		select {
-		case x.damaged <- struct{}{}:
-		default:
-		}
+		x.spoilt()
 		return fmt.Errorf("%w: it is built again: %w", ErrIndexBehind, err)
 	default:
 		return x.s.fatal(fmt.Errorf("store: query: %w", err))
+	}
+}
+
+// spoilt has what keyindex found damaged built again.
+func (x *index) spoilt() {
+	select {
+	case x.damaged <- struct{}{}:
+	default:
 	}
 }
 

@@ -166,6 +166,7 @@ func (s *Store) repairRound(ctx context.Context, damaged []commitlog.Damage) (al
 			s.logger.Warn("damaged log bytes are repaired", "from", d.From, "to", d.To, "file", d.File, "offset", d.Pos)
 			s.scrubber.again.Store(true)
 			s.goOn()
+			s.wakeRecords(d.From, d.To)
 		default:
 			all = false
 			s.noteAttempt(d, why)

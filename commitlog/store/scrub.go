@@ -40,6 +40,7 @@ type scrubber struct {
 	segment int64  // that sum belongs to
 	sum     uint32 // of [segment, at)
 	at      int64  // -1: the segment was not met from its begin on
+	told    map[queueFile]struct{}
 }
 
 // scrubState is also the file's content, JSON.
@@ -62,6 +63,7 @@ type ScrubStats struct {
 	Began, Ended  time.Time // of the present pass, and of the last whole one; zero for never
 	Verified      uint64    // bytes since start
 	UnitsRepaired uint64    // consume queue units that were written again
+	IndexRepairs  uint64    // times that the key index was found damaged by the scrub, and a part of it built again
 }
 
 // ScrubStats returns a snapshot.
@@ -71,7 +73,7 @@ func (s *Store) ScrubStats() ScrubStats {
 	st := sc.state
 	sc.mu.Unlock()
 	_, end := s.LogRange()
-	out := ScrubStats{At: st.At, End: end, Rate: max(s.cfg.ScrubRate, 0), Passes: st.Passes, Verified: s.verified.Load(), UnitsRepaired: s.unitsRepaired.Load()}
+	out := ScrubStats{At: st.At, End: end, Rate: max(s.cfg.ScrubRate, 0), Passes: st.Passes, Verified: s.verified.Load(), UnitsRepaired: s.unitsRepaired.Load(), IndexRepairs: s.indexRepairs.Load()}
 	if st.Began > 0 {
 		out.Began = time.UnixMilli(st.Began)
 	}
@@ -164,6 +166,7 @@ func (s *Store) beginPass() {
 	defer sc.mu.Unlock()
 	sc.state.At, sc.state.Began = 0, s.cfg.Now().UnixMilli()
 	sc.at = -1
+	clear(sc.told)
 }
 
 // scrubSome verifies a step. done: the pass has come to the log's end.
@@ -204,6 +207,12 @@ func (s *Store) scrubSome() (n int64, done bool, err error) {
 	sc.state.At = next
 	if next > from {
 		return next - from, false, nil
+	}
+	sc.mu.Unlock()
+	err = s.scrubIndex()
+	sc.mu.Lock()
+	if err != nil {
+		return 0, false, err
 	}
 	sc.state.Passes++
 	sc.state.Ended = s.cfg.Now().UnixMilli()

@@ -86,8 +86,10 @@ func (s *Store) scrubUnit(r record.View, tagsCode int64) error {
 
 // repairUnit writes a unit again that contradicts its record, which is whole.
 func (s *Store) repairUnit(q *consumequeue.Queue, n int64, got, want consumequeue.Unit) error {
-	s.logger.Warn("a consume queue unit is damaged and written again from the log", "topic", q.Topic(), "queue", q.ID(), "queue-offset", n,
-		"has-phy-offset", got.PhyOffset, "has-size", got.Size, "has-tags-code", got.TagsCode, "phy-offset", want.PhyOffset, "size", want.Size, "tags-code", want.TagsCode)
+	if s.scrubber.news(q, n/(s.cfg.QueueFileSize/consumequeue.UnitSize)) {
+		s.logger.Warn("a consume queue unit is damaged and written again from the log, as others of its file are if they are damaged too", "topic", q.Topic(), "queue", q.ID(), "queue-offset", n,
+			"has-phy-offset", got.PhyOffset, "has-size", got.Size, "has-tags-code", got.TagsCode, "phy-offset", want.PhyOffset, "size", want.Size, "tags-code", want.TagsCode)
+	}
 	err := s.queues.Rewrite(q, n, want)
 	if errors.Is(err, consumequeue.ErrRange) || errors.Is(err, consumequeue.ErrClosed) {
 		return nil
@@ -95,6 +97,26 @@ func (s *Store) repairUnit(q *consumequeue.Queue, n int64, got, want consumequeu
 	if err == nil {
 		s.unitsRepaired.Add(1)
 		s.points.much() // with a flush
+		s.arrived(q, n+1, want.TagsCode)
 	}
 	return err
+}
+
+// queueFile is one file of a queue.
+type queueFile struct {
+	queue *consumequeue.Queue
+	n     int64
+}
+
+// news reports whether this is the first damaged unit of the file in this pass. The loop's.
+func (sc *scrubber) news(q *consumequeue.Queue, file int64) bool {
+	key := queueFile{q, file}
+	if _, told := sc.told[key]; told {
+		return false
+	}
+	if sc.told == nil {
+		sc.told = map[queueFile]struct{}{}
+	}
+	sc.told[key] = struct{}{}
+	return true
 }

@@ -85,6 +85,7 @@ type Store struct {
 
 	putMessages, putBytes   atomic.Uint64
 	verified, unitsRepaired atomic.Uint64 // by the scrub: bytes, and units, these by readers too
+	indexRepairs            atomic.Uint64
 }
 
 // fatal stops the store: the first error goes to OnFatal, once. It returns what callers get.

@@ -130,6 +130,7 @@ func (s *Store) repairUnits(q *consumequeue.Queue, n int64) (err error) {
 	}
 	s.unitsRepaired.Add(uint64(written))
 	s.points.much() // with a flush
+	s.wakeUnits(q, first, last)
 	s.logger.Warn("damaged consume queue units are written again from the log", "topic", q.Topic(), "queue", q.ID(), "from-queue-offset", first,
 		"to-queue-offset", last, "written", written, "log-from", from, "log-to", to)
 	return nil

@@ -109,7 +109,11 @@ type Config struct {
 	Now    func() time.Time
 	Logger hclog.Logger
 
+	// Applied is the last entry whose effect the FSM's own store holds when the node is opened: the Raft log, or a snapshot, must reach it.
+	Applied uint64
+
 	wrapStore func(backingStore) backingStore // tests inject store faults here
+	lazyTail  bool                            // the log was written in the weaker mode the last time
 }
 
 func (c *Config) ensureDefaults() {

@@ -99,6 +99,17 @@ type guardedLog struct {
 	disk  *disk
 	node  *Node
 	early *earlyApply // of the seam
+	// committed is the last entry that is known to be committed here.
+	committed func() uint64
+}
+
+// GetLog implements raft.LogStore. An entry that is damaged stops the node: Raft would panic, or leave it out.
+func (g *guardedLog) GetLog(index uint64, l *raft.Log) error {
+	err := g.logStore.GetLog(index, l)
+	if errors.Is(err, ErrLogDamaged) {
+		g.disk.refused(fmt.Errorf("read of Raft log entry %d: %w", index, err))
+	}
+	return err
 }
 
 // StoreLog implements raft.LogStore.
@@ -113,8 +124,16 @@ func (g *guardedLog) StoreLogs(logs []*raft.Log) error {
 	return err
 }
 
-// DeleteRange implements raft.LogStore.
+// DeleteRange implements raft.LogStore. A leader whose log does not hold what was committed here has it cut here (Flush-Before-Truncate, Never-Clean-Up): one of the two has lost it, and
+// this node stops rather than follow.
 func (g *guardedLog) DeleteRange(from, to uint64) error {
+	first, err := g.FirstIndex()
+	if err != nil {
+		return err
+	}
+	if committed := g.committed(); from > first && from <= committed {
+		g.disk.refused(fmt.Errorf("%w: the leader's log contradicts this node's from entry %d on, and entries up to %d are committed here", ErrLogDamaged, from, committed))
+	}
 	return g.disk.do("cut of the Raft log", func() error { return g.logStore.DeleteRange(from, to) })
 }
 

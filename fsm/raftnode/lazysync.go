@@ -170,13 +170,13 @@ func (n *Node) SyncLog() error {
 const unsafeMark = "unsafe-sync"
 
 // settleUnsafe makes durable what an earlier process in the weaker mode left in the page cache, and sets or removes the mark: it
-// is there before the first write in that mode, and goes with the first start in the safe one.
-func settleUnsafe(cfg Config) error {
+// is there before the first write in that mode, and goes with the first start in the safe one. It tells whether it was there.
+func settleUnsafe(cfg Config) (marked bool, err error) {
 	path := filepath.Join(cfg.Dir, unsafeMark)
-	_, err := os.Stat(path)
-	marked := err == nil
+	_, err = os.Stat(path)
+	marked = err == nil
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("raftnode: %w", err)
+		return marked, fmt.Errorf("raftnode: %w", err)
 	}
 	if marked {
 		files, err := filepath.Glob(filepath.Join(cfg.Dir, "wal", "*"))
@@ -184,21 +184,21 @@ func settleUnsafe(cfg Config) error {
 			err = errors.Join(err, syncPath(f))
 		}
 		if err != nil {
-			return fmt.Errorf("raftnode: sync what an earlier start left: %w", err)
+			return marked, fmt.Errorf("raftnode: sync what an earlier start left: %w", err)
 		}
 	}
 	switch unsafe := cfg.UnsafeSyncInterval > 0; {
 	case unsafe == marked:
-		return nil
+		return marked, nil
 	case unsafe:
 		err = os.WriteFile(path, nil, 0o644)
 	default:
 		err = os.Remove(path)
 	}
 	if err != nil {
-		return fmt.Errorf("raftnode: %w", err)
+		return marked, fmt.Errorf("raftnode: %w", err)
 	}
-	return syncPath(cfg.Dir)
+	return marked, syncPath(cfg.Dir)
 }
 
 // syncPath makes a file, or the entries of a folder, durable.
@@ -218,7 +218,7 @@ func UnsafeLast(dir string) (last uint64, unsafe bool, err error) {
 	} else if err != nil {
 		return 0, false, fmt.Errorf("raftnode: %w", err)
 	}
-	cfg := Config{NodeID: "x", Dir: dir}
+	cfg := Config{NodeID: "x", Dir: dir, lazyTail: true}
 	cfg.ensureDefaults()
 	logs, err := openLogStore(cfg)
 	if err != nil {

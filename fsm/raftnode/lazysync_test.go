@@ -113,7 +113,7 @@ func TestUnsafeMark(t *testing.T) {
 	if last, unsafe, err := UnsafeLast(cfg.Dir); last != 0 || unsafe || err != nil {
 		t.Fatalf("a new folder: %d, %v, %v", last, unsafe, err)
 	}
-	if err := settleUnsafe(cfg); err != nil {
+	if _, err := settleUnsafe(cfg); err != nil {
 		t.Fatal(err)
 	}
 	s, err := openLogStore(cfg)
@@ -128,12 +128,12 @@ func TestUnsafeMark(t *testing.T) {
 		if last, unsafe, err := UnsafeLast(cfg.Dir); last != 7 || !unsafe || err != nil {
 			t.Fatalf("%d, %v, %v", last, unsafe, err)
 		}
-		if err := settleUnsafe(cfg); err != nil {
+		if _, err := settleUnsafe(cfg); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cfg.UnsafeSyncInterval = 0
-	if err := settleUnsafe(cfg); err != nil {
+	if _, err := settleUnsafe(cfg); err != nil {
 		t.Fatal(err)
 	}
 	if _, unsafe, err := UnsafeLast(cfg.Dir); unsafe || err != nil {

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -9,11 +10,13 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	wal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/segment"
+	"go.etcd.io/bbolt"
 )
 
 // backingStore is what both log stores are.
@@ -64,9 +67,9 @@ func openLogStore(cfg Config) (*logStore, error) {
 		if _, err := os.Stat(walDir); err == nil {
 			return nil, fmt.Errorf("raftnode: %s holds a raft-wal log, started with log store bolt: start it with wal, or wipe the node", walDir)
 		}
-		b, err := raftboltdb.New(raftboltdb.Options{Path: boltPath})
+		b, err := openBolt(boltPath)
 		if err != nil {
-			return nil, fmt.Errorf("raftnode: open %s: %w", boltPath, err)
+			return nil, asDamage(fmt.Errorf("raftnode: open %s: %w", boltPath, err))
 		}
 		s.backing = b
 	default:
@@ -80,10 +83,13 @@ func openLogStore(cfg Config) (*logStore, error) {
 		if size <= 0 {
 			size = wal.DefaultSegmentSize
 		}
+		if err := checkWAL(walDir, cfg.lazyTail || cfg.UnsafeSyncInterval > 0, cfg.Logger); err != nil {
+			return nil, err
+		}
 		if cfg.UnsafeSyncInterval > 0 {
 			w, err := openLazyWAL(walDir, cfg, size)
 			if err != nil {
-				return nil, fmt.Errorf("raftnode: open %s: %w", walDir, err)
+				return nil, asDamage(fmt.Errorf("raftnode: open %s: %w", walDir, err))
 			}
 			s.backing, s.lazy = w, w.lazy
 			break
@@ -92,9 +98,13 @@ func openLogStore(cfg Config) (*logStore, error) {
 		if err != nil {
 			return nil, fmt.Errorf("raftnode: open %s: %w", walDir, err)
 		}
-		w, err := wal.Open(walDir, wal.WithSegmentSize(size), wal.WithLogger(cfg.Logger.Named("wal")), wal.WithSegmentFiler(segment.NewFiler(walDir, vfs)))
+		var w *wal.WAL
+		err = guarded(func() (err error) {
+			w, err = wal.Open(walDir, wal.WithSegmentSize(size), wal.WithLogger(cfg.Logger.Named("wal")), wal.WithSegmentFiler(segment.NewFiler(walDir, vfs)))
+			return err
+		})
 		if err != nil {
-			return nil, fmt.Errorf("raftnode: open %s: %w", walDir, err)
+			return nil, asDamage(fmt.Errorf("raftnode: open %s: %w", walDir, err))
 		}
 		s.backing = w
 	}
@@ -128,7 +138,7 @@ func (s *logStore) countExisting() error {
 	var l raft.Log
 	step := max((last-first)/sample, 1)
 	for i := first; i <= last; i += step {
-		if err := s.backing.GetLog(i, &l); err != nil {
+		if err := s.read(i, &l); err != nil {
 			return fmt.Errorf("raftnode: read log entry %d: %w", i, err)
 		}
 		bytes, n = bytes+entrySize(&l), n+1
@@ -140,6 +150,15 @@ func (s *logStore) countExisting() error {
 	}
 	s.total, s.end = mean*int64(last-first+1), last
 	return nil
+}
+
+// openBolt opens a raft-boltdb log.
+func openBolt(path string) (b *raftboltdb.BoltStore, err error) {
+	err = guarded(func() (err error) {
+		b, err = raftboltdb.New(raftboltdb.Options{Path: path})
+		return err
+	})
+	return b, err
 }
 
 func entrySize(l *raft.Log) int64 { return int64(len(l.Data)) + 64 }
@@ -172,7 +191,38 @@ func (s *logStore) GetLog(index uint64, l *raft.Log) error {
 		*l = *e
 		return nil
 	}
-	return s.backing.GetLog(index, l)
+	return s.read(index, l)
+}
+
+// read takes an entry from the durable store, and compares it with its checksum: ErrLogDamaged when it is not what was stored.
+func (s *logStore) read(index uint64, l *raft.Log) error {
+	err := guarded(func() error { return s.backing.GetLog(index, l) })
+	if errors.Is(err, raft.ErrLogNotFound) {
+		if first, last := s.bounds(); index < first || index > last || last == 0 {
+			return err
+		}
+		return damaged("entry %d is not there", index)
+	}
+	if err == nil {
+		return checkEntry(index, l)
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) || errors.Is(err, wal.ErrClosed) || errors.Is(err, bbolt.ErrDatabaseNotOpen) || errors.Is(err, bbolt.ErrTxClosed) {
+		return asDamage(err) // the disk's, or this process's, but for a file that is gone
+	}
+	return fmt.Errorf("%w: entry %d: %w", ErrLogDamaged, index, err) // a library could not make sense of what is there
+}
+
+// bounds are the first and the last entry, 0 without any.
+func (s *logStore) bounds() (first, last uint64) {
+	first, err := s.backing.FirstIndex()
+	if err == nil {
+		last, err = s.backing.LastIndex()
+	}
+	if err != nil {
+		return 0, 0
+	}
+	return first, last
 }
 
 // StoreLog implements raft.LogStore.
@@ -180,7 +230,7 @@ func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{
 
 // StoreLogs implements raft.LogStore: durable when it returns nil.
 func (s *logStore) StoreLogs(logs []*raft.Log) error {
-	if err := s.backing.StoreLogs(logs); err != nil {
+	if err := s.backing.StoreLogs(withSums(logs)); err != nil {
 		return err
 	}
 	if len(logs) > 0 {

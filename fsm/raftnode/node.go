@@ -62,11 +62,11 @@ func Open(cfg Config) (*Node, error) {
 	}
 	n.state.Store(&State{Role: Follower, Since: cfg.Now()})
 	var err error
-	n.stable, err = raftboltdb.New(raftboltdb.Options{Path: filepath.Join(cfg.Dir, "stable.db")})
+	n.stable, err = openStable(filepath.Join(cfg.Dir, "stable.db"), nil)
 	if err != nil {
-		return nil, fmt.Errorf("raftnode: open stable store in %s: %w", cfg.Dir, err)
+		return nil, err
 	}
-	if err := settleUnsafe(cfg); err != nil {
+	if cfg.lazyTail, err = settleUnsafe(cfg); err != nil {
 		_ = n.stable.Close()
 		return nil, err
 	}
@@ -76,6 +76,10 @@ func Open(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	if err := syncFolders(cfg.Dir); err != nil {
+		_ = n.closeStores()
+		return nil, err
+	}
+	if err := n.checkState(cfg.Applied); err != nil {
 		_ = n.closeStores()
 		return nil, err
 	}
@@ -120,9 +124,6 @@ func (n *Node) dropLogBehindSnapshot() error {
 	last, err := n.logs.LastIndex()
 	if err != nil {
 		return fmt.Errorf("raftnode: read log: %w", err)
-	}
-	if len(snaps) == 0 && first > 1 {
-		return fmt.Errorf("raftnode: the raft log in %s starts at entry %d and no usable snapshot covers what came before: wipe the node so that it joins again and is filled by its peers", n.cfg.Dir, first)
 	}
 	if len(snaps) == 0 || last == 0 || snaps[0].Index <= last {
 		return nil
@@ -202,13 +203,22 @@ func (n *Node) newRaft() (r *raft.Raft, err error) {
 	fsm, early := newEarlyApply(n.cfg.FSM)
 	go func() {
 		defer close(done)
-		r, err = raft.NewRaft(n.cfg.raftConfig(), fsm, &guardedLog{n.logs, n.disk, n, early}, &guardedStable{n.stable, n.disk}, n.cfg.Snapshots, n.link)
+		r, err = raft.NewRaft(n.cfg.raftConfig(), fsm, &guardedLog{n.logs, n.disk, n, early, n.committed}, &guardedStable{n.stable, n.disk}, n.cfg.Snapshots, n.link)
 	}()
 	<-done
 	if r == nil && err == nil {
 		err = n.disk.failure()
 	}
 	return r, err
+}
+
+// committed is the last entry that this node knows to be committed, 0 before Raft runs.
+func (n *Node) committed() uint64 {
+	r := n.running.Load()
+	if r == nil {
+		return 0
+	}
+	return max(r.CommitIndex(), r.AppliedIndex())
 }
 
 // Bootstrap makes this node the first of a new cluster of the given voters. Only for a node without state.

@@ -93,12 +93,12 @@ func withStores(cfg Config, f func(stores) error) (err error) {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("raftnode: no Raft folder: %w", err)
 	}
-	stable, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{Timeout: time.Second}})
+	stable, err := openStable(path, &bbolt.Options{Timeout: time.Second})
 	if errors.Is(err, bbolt.ErrTimeout) {
 		return fmt.Errorf("%w: %s", ErrInUse, cfg.Dir)
 	}
 	if err != nil {
-		return fmt.Errorf("raftnode: open stable store in %s: %w", cfg.Dir, err)
+		return err
 	}
 	defer func() { err = errors.Join(err, stable.Close()) }()
 	cfg.Logger = hclog.NewNullLogger()

@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,7 +61,11 @@ func (n *Node) watchDisk() {
 			w.look()
 		case <-n.disk.failed:
 			err := n.disk.failure()
-			n.cfg.Logger.Error("the disk failed: this node acknowledges nothing and gives no vote until it is opened again", "error", err)
+			if errors.Is(err, ErrLogDamaged) {
+				n.cfg.Logger.Error("the Raft log is damaged: this node acknowledges nothing and gives no vote any more", "error", err)
+			} else {
+				n.cfg.Logger.Error("the disk failed: this node acknowledges nothing and gives no vote until it is opened again", "error", err)
+			}
 			n.standAside(&DiskProblem{Reason: err.Error(), Since: time.Now(), Failed: true}, true)
 			if n.cfg.OnFatal != nil {
 				n.cfg.OnFatal(err)

@@ -21,6 +21,7 @@ func (s *Service) pass(ctx context.Context) error {
 	end := s.cfg.Store.ReadableOffset(metadata.HalfTopic, 0)
 	var res store.GetResult
 	defer res.Release()
+	defer func() { s.noteUnreadable(p.unreadable) }()
 	for next := s.cfg.Tables.NextOpenHalf(0); next < end && ctx.Err() == nil; next = s.cfg.Tables.NextOpenHalf(next) {
 		s.cfg.Store.Get(&store.GetRequest{Topic: halfTopic, Offset: next, MaxMsgs: batchMessages, MaxBytes: batchBytes}, &res)
 		switch res.Status {
@@ -32,8 +33,14 @@ func (s *Service) pass(ctx context.Context) error {
 			}
 			next = res.NextBeginOffset
 			continue
-		default: // the store closes, or its log is being replaced
-			return errors.New("transaction: half messages cannot be read: " + res.Status.String())
+		default:
+			if s.cfg.Store.Replacing() {
+				return errors.New("transaction: half messages cannot be read, the log is being replaced")
+			}
+			// Damaged here, and being repaired (the store says where): it has its turn later, and holds nobody up. Or the store closes.
+			p.unreadable++
+			next++
+			continue
 		}
 		next = res.NextBeginOffset
 		if err := p.batch(ctx, res.Buffers); err != nil {
@@ -43,10 +50,21 @@ func (s *Service) pass(ctx context.Context) error {
 	return nil
 }
 
+// noteUnreadable tells when half messages begin and cease to be unreadable on this node.
+func (s *Service) noteUnreadable(n int) {
+	switch was := s.unreadable.Swap(int64(n)); {
+	case n > 0 && was == 0:
+		s.logger.Error("half messages are damaged on this node, their producers are asked when they are repaired; others are not held up", "half-messages", n)
+	case n == 0 && was > 0:
+		s.logger.Info("all half messages can be read again")
+	}
+}
+
 // pass is one pass on its way.
 type pass struct {
 	*Service
-	begin time.Time
+	begin      time.Time
+	unreadable int
 }
 
 // batch looks at the half messages of a few buffers.

@@ -87,6 +87,7 @@ type Service struct {
 	waiting map[int64]*asked // half messages that were asked about in this leadership
 
 	checks, unasked, givenUp atomic.Uint64
+	unreadable               atomic.Int64 // half messages that the last pass could not read
 }
 
 // New returns a service. Run makes it work.

@@ -1,13 +1,19 @@
 package transaction
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -454,4 +460,66 @@ func TestCurrentLimits(t *testing.T) {
 	eventually(t, "it is old enough now", func() bool { return s.Stats().Checks > 0 })
 	cancel()
 	<-done
+}
+
+// TestDamagedHalfHoldsNobodyUp: a half message whose record is damaged on this leader is told of and not passed over for good; those before and behind it are asked about, and it is when it is
+// repaired.
+func TestDamagedHalfHoldsNobodyUp(t *testing.T) {
+	m := &machine{t: t, tables: metadata.New(), absent: map[int64]bool{}, now: time.UnixMilli(1_700_000_000_000)}
+	dir := t.TempDir()
+	var copies atomic.Pointer[[]store.Copy]
+	copies.Store(&[]store.Copy{})
+	var err error
+	m.store, err = store.Open(store.Config{Dir: dir, SegmentSize: segment, ScrubRate: -1, OnFatal: func(err error) { t.Errorf("fatal: %v", err) },
+		Copies: func(context.Context) []store.Copy { return *copies.Load() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.store.Close() })
+	if m.fsm, err = fsm.New(fsm.Config{Store: m.store, Tables: m.tables, Logger: hclog.NewNullLogger()}); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	s := m.service(func(c *Config) { c.Logger = hclog.New(&hclog.LoggerOptions{Output: &log}) })
+	m.half(5, "")
+	if err := m.store.FlushAll(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "commitlog", fmt.Sprintf("%020d", 0))
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var phy int64
+	var res store.GetResult
+	m.store.Get(&store.GetRequest{Topic: halfTopic, Offset: 2, MaxMsgs: 1}, &res)
+	phy = record.View(res.Buffers[0]).PhyOffset()
+	res.Release()
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte{whole[phy+90] ^ 1}, phy+90); err != nil {
+		t.Fatal(err)
+	}
+	m.wantAsked("one is damaged", m.after(time.Hour, s), 0, 1, 3, 4)
+	m.wantAsked("it is damaged still", m.after(time.Hour, s), 0, 1, 3, 4)
+	if n := strings.Count(log.String(), "half messages are damaged on this node"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, log.String())
+	}
+	if d := m.store.RepairStats().Damaged; len(d) != 1 || d[0].From > phy || d[0].To <= phy {
+		t.Errorf("damaged: %+v", d)
+	}
+	copies.Store(&[]store.Copy{{Node: "n2", Fetch: func(_ context.Context, from, to int64, w io.Writer) error {
+		_, err := w.Write(whole[from:to])
+		return err
+	}}})
+	eventually(t, "the repair", func() bool { return len(m.store.RepairStats().Damaged) == 0 })
+	if got := m.after(time.Hour, s); !slices.Contains(got, 2) {
+		t.Errorf("repaired, and its producer is not asked: %v", got)
+	}
+	if !strings.Contains(log.String(), "all half messages can be read again") {
+		t.Errorf("the end is not told:\n%s", log.String())
+	}
 }

@@ -90,15 +90,18 @@ func rejoined(t *testing.T, c *cluster.Cluster, n *cluster.Node, parts ...string
 		if len(folders) == 0 {
 			return false
 		}
+		// The node first: when it has caught up, its former self is no member any more.
+		if st, err := n.Status(withTimeout(t, 5*time.Second)); err != nil || !st.CaughtUp {
+			return false
+		}
 		for _, o := range c.Nodes() {
 			st, err := o.Status(withTimeout(t, 5*time.Second))
 			if err != nil || !st.Ready {
 				continue
 			}
 			for _, p := range st.Peers {
-				if p.NodeID == n.ID && p.Suffrage == "voter" {
-					st, err := n.Status(withTimeout(t, 5*time.Second))
-					return err == nil && st.CaughtUp
+				if p.NodeID == n.ID {
+					return p.Suffrage == "voter"
 				}
 			}
 		}

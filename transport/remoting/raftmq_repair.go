@@ -48,6 +48,7 @@ type DamagedRange struct {
 	From    int64  `json:"from"` // physical offsets
 	To      int64  `json:"to"`
 	File    string `json:"file"`
+	Pos     int64  `json:"pos"` // of From in File
 	SinceMs int64  `json:"sinceMs,omitempty"`
 	Reason  string `json:"reason"`
 	Tried   string `json:"tried,omitempty"` // why no other node's bytes have helped
