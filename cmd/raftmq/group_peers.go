@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"raftmq/transport/namesrv"
 	"raftmq/transport/raftstream"
 	"raftmq/transport/remoting"
 )
@@ -93,14 +94,10 @@ func (g *brokerGroup) askPeer(ctx context.Context, addr string, cmd *remoting.Co
 	return c.Invoke(ctx, cmd)
 }
 
-// askLeader passes a request on; false when this node leads or the leader is not in reach.
-func (g *brokerGroup) askLeader(ctx context.Context, cmd *remoting.Command) (*remoting.Command, bool) {
+// askLeader passes a request on; namesrv.ErrLeads when this node leads.
+func (g *brokerGroup) askLeader(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error) {
 	if g.raft.State().Ready {
-		return nil, false
+		return nil, namesrv.ErrLeads
 	}
-	resp, err := g.forward(ctx, cmd)
-	if err != nil {
-		g.logger.Debug("leader was not asked", "request", remoting.RequestCodeName(cmd.Code), "error", err)
-	}
-	return resp, err == nil
+	return g.forward(ctx, cmd)
 }

@@ -2,8 +2,10 @@ package namesrv
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,20 +20,21 @@ func TestMissingTopicIsAskedFor(t *testing.T) {
 	n := newNode(t)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	closing, reached := false, true
+	var closing atomic.Bool
+	var failure error
 	asked := 0
 	n.cfg.Spawn = func(f func()) bool {
-		if !closing {
+		if !closing.Load() {
 			wg.Go(f)
 		}
-		return !closing
+		return !closing.Load()
 	}
-	n.cfg.AskLeader = func(_ context.Context, cmd *remoting.Command) (*remoting.Command, bool) {
+	n.cfg.AskLeader = func(_ context.Context, cmd *remoting.Command) (*remoting.Command, error) {
 		asked++
 		if cmd.Code != remoting.RequestGetRouteInfoByTopic || cmd.GetString("topic") != "new" || cmd.Get(passedOnField) == nil {
 			t.Errorf("passed on %+v", cmd)
 		}
-		return &remoting.Command{Body: []byte("the leader's answer")}, reached
+		return &remoting.Command{Body: []byte("the leader's answer")}, failure
 	}
 	s := transport.NewServer(transport.Config{})
 	n.Register(s)
@@ -62,10 +65,21 @@ func TestMissingTopicIsAskedFor(t *testing.T) {
 	check("a topic that is known here", []string{"topic", "TBW102"}, remoting.ResponseSuccess, 0)
 	check("a topic that only the leader knows", []string{"topic", "new"}, remoting.ResponseSuccess, 1)
 	check("a request that was passed on", []string{"topic", "new", passedOnField, "true"}, remoting.ResponseTopicNotExist, 1)
-	reached = false
-	check("no leader in reach", []string{"topic", "new"}, remoting.ResponseTopicNotExist, 2)
-	closing = true
-	check("while closing", []string{"topic", "new"}, remoting.ResponseTopicNotExist, 2)
+	failure = ErrLeads
+	check("this node leads", []string{"topic", "new"}, remoting.ResponseTopicNotExist, 2)
+	failure = errors.New("not in reach")
+	check("an own tool, no leader in reach", []string{"topic", "new", remoting.OwnToolField, "true"}, remoting.ResponseTopicNotExist, 4)
+	cmd := &remoting.Command{Code: remoting.RequestGetRouteInfoByTopic}
+	cmd.Set("topic", "new")
+	if resp, err := c.Invoke(t.Context(), cmd); err == nil {
+		t.Errorf("no leader in reach: answered %d %s", resp.Code, resp.Remark)
+	}
+	if c, err = client.Dial(t.Context(), l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	closing.Store(true)
+	check("while closing", []string{"topic", "new"}, remoting.ResponseTopicNotExist, 6)
 }
 
 // A consumer's retry topic has a route before its first heartbeat makes the topic: it is not asked for again for half a minute.

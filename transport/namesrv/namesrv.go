@@ -29,6 +29,9 @@ type Routes interface {
 	Topics(cluster string, keep func(sysFlag int) bool) ([]string, error)
 }
 
+// ErrLeads: there is no other node to ask.
+var ErrLeads = errors.New("namesrv: this node leads")
+
 // passedOnField marks a request that another node has passed on: it is not passed on again.
 const passedOnField = "raftmqForwarded"
 
@@ -71,16 +74,32 @@ func (p *Processor) confirm(r transport.Responder, cmd *remoting.Command, resp *
 	p.asking.Add(1)
 	if !p.cfg.Spawn(func() {
 		defer p.asking.Add(-1)
-		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
-		defer cancel()
-		if known, ok := p.cfg.AskLeader(ctx, request); ok {
-			resp = known
+		known, err := p.askLeader(request)
+		switch {
+		case err == nil:
+			reply(known)
+		case errors.Is(err, ErrLeads), cmd.Get(remoting.OwnToolField) != nil:
+			reply(resp)
+		default: // there is a leader, which may know better
+			_ = r.Conn.Close()
 		}
-		reply(resp)
 	}) {
 		p.asking.Add(-1)
 		reply(resp)
 	}
+}
+
+// askLeader asks twice: leadership may be moving.
+func (p *Processor) askLeader(request *remoting.Command) (resp *remoting.Command, err error) {
+	for range 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		resp, err = p.cfg.AskLeader(ctx, request.Clone())
+		cancel()
+		if err == nil || errors.Is(err, ErrLeads) {
+			return resp, err
+		}
+	}
+	return nil, err
 }
 
 // KV reads the replicated KV table (metadata.Tables).
@@ -98,10 +117,10 @@ type Config struct {
 	Propose func(ctx context.Context, command []byte) error
 	// ProposeTimeout bounds it (3 s, the clients' own patience).
 	ProposeTimeout time.Duration
-	// AskLeader passes a request on to the node that leads; false when this node leads itself. A follower learns of a new topic
+	// AskLeader passes a request on to the node that leads; ErrLeads when this node leads itself. A follower learns of a new topic
 	// up to a commit interval later than the client that had it created, so what it does not know it asks for (Never-Guess).
 	// nil: this node's tables are the last word.
-	AskLeader func(ctx context.Context, cmd *remoting.Command) (resp *remoting.Command, ok bool)
+	AskLeader func(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error)
 	// Spawn starts a goroutine that the owner joins; false when it is closing. Needed for AskLeader. nil: routes are not held either while
 	// no leader is known.
 	Spawn func(func()) bool
