@@ -26,6 +26,9 @@ var serverBinary = sync.OnceValues(func() (string, error) { return cluster.Build
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
+	if text := os.Getenv(childEnv); text != "" {
+		return childMain(text)
+	}
 	var err error
 	if binDir, err = os.MkdirTemp("", "raftmq-e2e-"); err == nil {
 		defer os.RemoveAll(binDir)
