@@ -49,8 +49,10 @@ func TestF79_OrderlyConsumers(t *testing.T) {
 			t.Errorf("the new leader gave queue %d, which a consumer owns, to a stranger", q)
 		}
 	}
-	if !lockAt("stranger", 99) || !lockAt("stranger", 99) {
-		t.Error("the new leader did not lock a queue that nobody owns")
+	for range 2 { // and then it is the owner
+		if !lockAt("stranger", 99) {
+			t.Error("the new leader did not lock a queue that nobody owns")
+		}
 	}
 	eventually(t, 60*time.Second, "all queues of running consumers again", func() bool { return calm.all(killed) })
 	length, queue := calm.gap(killed)
