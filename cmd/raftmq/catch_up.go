@@ -111,14 +111,14 @@ func describeCatchUp(s *remoting.CatchUpStatus) string {
 	case "installing", "fetched":
 		return "putting the fetched messages into its log"
 	}
-	text := fmt.Sprintf("fetching messages from %s: %s of %s (%.1f %%)", s.Leader, formatSize(s.At-s.From), formatSize(s.To-s.From),
+	text := fmt.Sprintf("fetching messages from %s: %s of %s (%.1f %%)", s.Leader, formatBytes(s.At-s.From), formatBytes(s.To-s.From),
 		100*float64(s.At-s.From)/float64(max(s.To-s.From, 1)))
 	if s.State == "waiting" {
 		return text + ", held up: " + s.Problem
 	}
 	if s.BytesPerSecond > 0 {
 		left := time.Duration(float64(s.To-s.At) / float64(s.BytesPerSecond) * float64(time.Second))
-		text += fmt.Sprintf(", %s/s, %v left", formatSize(s.BytesPerSecond), left.Round(time.Second))
+		text += fmt.Sprintf(", %s/s, %v left", formatBytes(s.BytesPerSecond), left.Round(time.Second))
 	}
 	return text
 }

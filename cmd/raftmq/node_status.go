@@ -178,9 +178,7 @@ func (n *node) problem(state raftnode.State, peers []remoting.PeerStatus, repair
 			n.group.store.Flags(), 100*space.Ratio(), space.Path, formatSize(space.Usable))
 	case n.group.peersFull.Load():
 		return "messages are refused, since the disks of other voters are full and no majority could store them; make room there, it goes on by itself"
-	case n.group.catchUpStatus() != nil:
-		return describeCatchUp(n.group.catchUpStatus())
-	case !n.group.caughtUp():
+	case !n.group.caughtUp() && n.group.catchUpStatus() == nil: // which says it better
 		return "catching up with what it had applied before it stopped"
 	}
 	return ""

@@ -43,7 +43,7 @@ leader takes writes.
 BEHIND is how much less than the leader a node has, in Raft entries and in bytes of commit log. CONTACT is how long ago
 it last heard the leader. MODE is durable when SEND_OK means that a majority has fsynced the message. LOG is the range
 of physical offsets that it holds, SCRUB how far the present check of all of it is, REPAIR what was found damaged,
-CATCH-UP how much a node has of a log that it is still getting.`,
+CATCH-UP how much a node has of a log that it is still getting, or of what it fetches because it is far behind.`,
 		Example: `  raftmq cluster status --name-servers 10.0.0.1:9876
   raftmq cluster status --json | jq '.[].status.appliedIndex'`,
 		Args: cobra.NoArgs,
@@ -394,6 +394,8 @@ func writeRemarks(out io.Writer, nodes []nodeAnswer) error {
 		case !member:
 			fmt.Fprintf(&b, "%s: not a member of the group: removed, or not added yet; raftmq cluster add %s says why, and lets it in again if it was removed by force\n", s.NodeID, s.NodeID)
 			continue
+		case s.CatchUp != nil:
+			fmt.Fprintf(&b, "%s: is far behind and is %s\n", s.NodeID, describeCatchUp(s.CatchUp))
 		case leader != nil && s.AppliedIndex < leader.AppliedIndex && (!s.CaughtUp || leader.suffrage(s.NodeID) == "nonvoter"):
 			fmt.Fprintf(&b, "%s: catching up, it has %s of %s of the log and has applied entry %d of %d\n", s.NodeID,
 				formatBytes(s.LogMax-s.LogMin), formatBytes(leader.LogMax-leader.LogMin), s.AppliedIndex, leader.AppliedIndex)

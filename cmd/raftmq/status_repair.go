@@ -56,9 +56,12 @@ func repairText(s *nodeStatus) string {
 	return "ok"
 }
 
-// catchUpText is how much of the log a node has that still comes to what its leader has.
+// catchUpText is how much of what it lacks a node has fetched, or how much of the log it has if Raft's log fills it.
 func catchUpText(n *nodeAnswer) string {
 	s := n.Status
+	if c := s.CatchUp; c != nil && c.To > c.From {
+		return fmt.Sprintf("fetched %.0f%%", 100*float64(c.At-c.From)/float64(c.To-c.From))
+	}
 	if n.Behind == nil || s.CaughtUp && s.suffrage(s.NodeID) != "nonvoter" || s.Role == "leader" {
 		return "-"
 	}

@@ -23,7 +23,17 @@ func TestStoreHealthTexts(t *testing.T) {
 		s.Repair.Damaged = []remoting.DamagedRange{{From: 200, To: 300, File: "commitlog/0", Tried: "n2: refused"}}
 	})
 	filling := s(func(s *nodeStatus) { s.CaughtUp = false })
+	fetching := s(func(s *nodeStatus) {
+		s.CatchUp = &remoting.CatchUpStatus{State: "fetching", Leader: "n2", From: 1100, At: 1100 + 3<<20, To: 1100 + 12<<20, BytesPerSecond: 1 << 20}
+	})
+	heldUp := *fetching.CatchUp
+	heldUp.State, heldUp.Problem = "waiting", "connection refused"
 	for _, tt := range []struct{ got, want string }{
+		{catchUpText(&nodeAnswer{Status: fetching, Behind: &behindLeader{5, 12 << 20}}), "fetched 25%"},
+		{describeCatchUp(fetching.CatchUp), "fetching messages from n2: 3.0 MiB of 12.0 MiB (25.0 %), 1.0 MiB/s, 9s left"},
+		{describeCatchUp(&heldUp), "fetching messages from n2: 3.0 MiB of 12.0 MiB (25.0 %), held up: connection refused"},
+		{describeCatchUp(&remoting.CatchUpStatus{State: "comparing", Leader: "n2"}), "comparing its log with that of n2"},
+		{describeCatchUp(&remoting.CatchUpStatus{State: "installing", Leader: "n2"}), "putting the fetched messages into its log"},
 		{scrubText(s(nil)), "25%, 3 done"},
 		{scrubText(s(func(s *nodeStatus) { s.Scrub.At = 50 })), "0%, 3 done"},
 		{scrubText(s(func(s *nodeStatus) { s.Scrub.Rate = 0 })), "off"},

@@ -24,6 +24,7 @@ func TestStatusIsReadable(t *testing.T) {
 	}
 	nodes[0].Status.Role, nodes[0].Status.Ready = "leader", true
 	nodes[2].Status.Mode = modeUnsafe
+	nodes[2].Status.CatchUp = &remoting.CatchUpStatus{State: "fetching", Leader: "node1", To: 100 << 30, At: 99 << 30, BytesPerSecond: 100 << 20}
 	nodes[1].Status.Drain = &remoting.DrainStatus{LedMillis: 5000, RelayedWrites: 3}
 	nodes = append(nodes, nodeAnswer{Address: "10.20.30.44:9876", Error: "connection refused"})
 	compareNodes(nodes)
@@ -43,7 +44,8 @@ func TestStatusIsReadable(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"node4: no answer at 10.20.30.44:9876 (connection refused): start it", "raftmq cluster remove node4", "what SEND_OK means depends on who leads",
-		"node2: is being drained: it led until 5s ago"} {
+		"node2: is being drained: it led until 5s ago",
+		"node3: is far behind and is fetching messages from node1: 99.0 GiB of 100.0 GiB (99.0 %), 100.0 MiB/s, 10s left"} {
 		if !strings.Contains(remarks, want) {
 			t.Errorf("the remarks lack %q:\n%s", want, remarks)
 		}
