@@ -114,13 +114,16 @@ func probeFolder(dir string) error {
 }
 
 // dropCaches makes the next reads of the folder's files come from the device: after a failed fsync the kernel may go on
-// showing pages that never got there. Pages that are dirty stay. It is a hint and has no errors that matter.
+// showing pages that never got there. The kernel tells each failure to write back once, at the next fsync of the file, whoever makes
+// it and however long ago that was: they are taken here, all of them, or the node would fail with the next one each time it is opened. What
+// was lost with them is seen by opening, which reads what is there. Errors that last come back there too.
 func dropCaches(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil
 		}
 		if f, err := os.Open(path); err == nil {
+			_ = f.Sync()
 			_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 			_ = f.Close()
 		}

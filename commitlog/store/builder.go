@@ -9,6 +9,7 @@ import (
 	"raftmq/commitlog"
 	"raftmq/commitlog/consumequeue"
 	"raftmq/commitlog/dispatch"
+	"raftmq/commitlog/keyindex"
 	"raftmq/commitlog/mappedfile"
 	"raftmq/commitlog/record"
 )
@@ -70,7 +71,12 @@ func (b queueBuilder) write() error {
 	return err
 }
 
+// isNoSpace reports whether err is for want of space and over when there is some. A sync that failed for want of space is not: what it was to
+// write is lost, and its file takes nothing any more.
 func isNoSpace(err error) bool {
+	if errors.Is(err, mappedfile.ErrPoisoned) || errors.Is(err, keyindex.ErrFailed) {
+		return false
+	}
 	return errors.Is(err, mappedfile.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 

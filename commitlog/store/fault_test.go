@@ -2,11 +2,14 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"raftmq/commitlog/mappedfile"
 )
@@ -74,6 +77,9 @@ func TestFatalOnce(t *testing.T) {
 		{"journal sync", SyncFlush, in("sync", journalDir, errDisk)},
 		{"queue sync", AsyncFlush, in("sync", queueDir, errDisk)},
 		{"new queue", AsyncFlush, in("create", queueDir, errDisk)},
+		// Space that comes back does not bring back what a failed sync has lost.
+		{"queue sync, no space", AsyncFlush, in("sync", queueDir, fmt.Errorf("%w: %w", errDisk, unix.ENOSPC))},
+		{"log sync, no space", AsyncFlush, in("sync", commitLogDir, fmt.Errorf("%w: %w", errDisk, unix.ENOSPC))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			leakCheck(t)

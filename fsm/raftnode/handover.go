@@ -39,5 +39,6 @@ func (n *Node) handOver(transfer func() raft.Future) error {
 			return ErrClosed
 		}
 	}
+	n.lease.revoke(n.State().Term)
 	return await(transfer(), n.stop)
 }

@@ -55,10 +55,13 @@ func (in *intake) begin() bool {
 
 // Consumer implements raft.Transport.
 func (l *link) Consumer() <-chan raft.RPC {
-	if l.intake == nil {
-		return l.Transport.Consumer()
+	switch {
+	case l.intake != nil:
+		return l.intake.rpcs
+	case l.young != nil:
+		return l.young.outer
 	}
-	return l.intake.rpcs
+	return l.Transport.Consumer()
 }
 
 // run passes on what comes.

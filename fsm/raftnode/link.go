@@ -12,7 +12,7 @@ import (
 // errAside is what Raft's own calls get while this node stands aside (see watchdog.go).
 var errAside = errors.New("raftnode: this node stands aside because of its disk")
 
-// link is Raft's transport with five additions. It reaches peers where they are now, which only a leader could tell Raft (F59).
+// link is Raft's transport with some additions. It reaches peers where they are now, which only a leader could tell Raft (F59).
 // It passes only such votes on as may be counted (see ballots). It lets snapshots wait for what belongs to them
 // (see install.go). It notes what each peer last answered, which Raft keeps to itself; and it can be
 // shut, one way: calls of this node fail at once, calls of others still reach it. Behind a shut link nobody hears a heartbeat
@@ -30,6 +30,8 @@ type link struct {
 	stop    <-chan struct{}
 	// canReceive says why a node can't be sent a snapshot
 	canReceive func(nodeID string) error
+	lease      *lease // learns who has answered; nil: nobody asks
+	young      *young // nil: candidates are not turned away
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]contact // guarded by mu
@@ -94,7 +96,15 @@ func (l *link) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *
 		return errAside
 	}
 	args.Entries = firstBytes(args.Entries, maxAppendBytes)
+	var began time.Duration
+	if l.lease != nil {
+		began = l.lease.clock()
+	}
 	err := l.Transport.AppendEntries(id, l.where(id, target), args, resp)
+	// A stranger at the address is not the voter whose vote is bound.
+	if err == nil && l.lease != nil && resp.Success && resp.Term == args.Term && (len(resp.ID) == 0 || raft.ServerID(resp.ID) == id) {
+		l.lease.answered(id, args.Term, began)
+	}
 	if err == nil && resp.Term <= args.Term {
 		var last uint64
 		if resp.Success { // up to here its log is equal to ours; resp.LastLog may lie beyond that

@@ -55,21 +55,31 @@ func (n *Node) NodeAt(address string) string {
 }
 
 // otherVoters are those whose votes this node needs; nil when it does not know.
-func (n *Node) otherVoters() (ids []raft.ServerID) {
+func (n *Node) otherVoters() []raft.ServerID {
+	others, _ := n.voters()
+	return others
+}
+
+// voters are the other voters of the latest configuration, and whether this node is one; nil and false when it does not know.
+func (n *Node) voters() (others []raft.ServerID, self bool) {
 	r := n.running.Load()
 	if r == nil {
-		return nil
+		return nil, false
 	}
 	f := r.GetConfiguration()
 	if f.Error() != nil {
-		return nil
+		return nil, false
 	}
 	for _, s := range f.Configuration().Servers {
-		if s.Suffrage == raft.Voter && s.ID != serverID(n.cfg.NodeID, n.cfg.Incarnation) {
-			ids = append(ids, s.ID)
+		switch {
+		case s.Suffrage != raft.Voter:
+		case s.ID == serverID(n.cfg.NodeID, n.cfg.Incarnation):
+			self = true
+		default:
+			others = append(others, s.ID)
 		}
 	}
-	return ids
+	return others, self
 }
 
 // AddNonvoter adds a node that receives the log and does not vote, or changes a non-voter's address. Leader only.

@@ -24,6 +24,7 @@ type Node struct {
 	stable   *raftboltdb.BoltStore
 	disk     *disk // times and guards both stores
 	link     *link
+	lease    *lease
 	running  atomic.Pointer[raft.Raft] // raft, for link
 	ledTerm  atomic.Uint64             // the newest term that this node has led
 	proposer *proposer
@@ -60,6 +61,8 @@ func Open(cfg Config) (*Node, error) {
 	if cfg.Receive != nil {
 		n.link.intake = newIntake(cfg.ReadSnapshot, cfg.Receive, n.term)
 	}
+	n.lease = newLease(cfg.LeaseTimeout, n.voters)
+	n.link.lease = n.lease
 	n.state.Store(&State{Role: Follower, Since: cfg.Now()})
 	var err error
 	n.stable, err = openStable(filepath.Join(cfg.Dir, "stable.db"), nil)
@@ -143,9 +146,14 @@ func (n *Node) OnState(f func(State)) { n.watchers = append(n.watchers, f) }
 
 // Start restores the latest snapshot through the FSM and takes part in the cluster.
 func (n *Node) Start() error {
+	from := n.cfg.Transport.Consumer()
+	if n.hadState {
+		n.link.young = &young{inner: from, outer: make(chan raft.RPC), clock: sinceBoot, until: sinceBoot() + n.cfg.HeartbeatTimeout}
+		from = n.link.young.outer
+	}
 	if in := n.link.intake; in != nil {
 		in.wg.Add(1)
-		go in.run(n.cfg.Transport.Consumer())
+		go in.run(from)
 	}
 	r, err := n.newRaft()
 	if err != nil {
@@ -153,6 +161,9 @@ func (n *Node) Start() error {
 		return fmt.Errorf("raftnode: start: %w", err)
 	}
 	n.raft = r
+	if n.hadState {
+		n.wg.Go(func() { n.link.young.run(n.stop) })
+	}
 	n.running.Store(r)
 	n.proposer = newProposer(n.cfg, r)
 	n.observer = raft.NewObserver(n.events, false, func(o *raft.Observation) bool {

@@ -15,10 +15,11 @@ import (
 	"raftmq/transport/remoting"
 )
 
-// illness is what a disk does. hook says so for one operation, and whether that was one which the illness hit.
+// illness is what a disk does to the operations that it hits.
 type illness struct {
 	what string
-	hook func(op faultfs.Op, path string) (errno syscall.Errno, hit bool)
+	hits func(op faultfs.Op, path string) bool
+	hurt func() syscall.Errno // may block until it is over
 }
 
 // badDisk gives the target's disk an illness. That it hit something is counted; the process stays up, or the run is not valid.
@@ -45,11 +46,11 @@ func badDisk(fall func(rng *rand.Rand, over <-chan struct{}) illness) func(conte
 		}
 		disk.SetHook(func(op faultfs.Op, path string) syscall.Errno {
 			asked.Add(1)
-			errno, hit := ill.hook(op, path)
-			if hit {
-				hits.Add(1)
+			if !ill.hits(op, path) {
+				return 0
 			}
-			return errno
+			hits.Add(1)
+			return ill.hurt()
 		})
 		w.proof = ill.what
 		return w, nil
@@ -76,68 +77,60 @@ func raftLog(path string) bool { return strings.HasPrefix(path, "raft/wal/") }
 // changes tells whether an operation puts something on the disk.
 func changes(op faultfs.Op) bool { return op != faultfs.Name }
 
+// fails is an illness that fails what it hits.
+func fails(what string, errno syscall.Errno, hits func(op faultfs.Op, path string) bool) illness {
+	return illness{what: what, hits: hits, hurt: func() syscall.Errno { return errno }}
+}
+
+func all(faultfs.Op, string) bool { return true }
+
+func isSync(op faultfs.Op, _ string) bool { return op == faultfs.Sync }
+
 // ioErrors: all of the disk fails, or the Raft log's part of it, or syncs.
 func ioErrors(rng *rand.Rand, _ <-chan struct{}) illness {
-	fail := func(what string, hits func(op faultfs.Op, path string) bool) illness {
-		return illness{what: what, hook: func(op faultfs.Op, path string) (syscall.Errno, bool) {
-			if hits(op, path) {
-				return syscall.EIO, true
-			}
-			return 0, false
-		}}
-	}
 	switch rng.IntN(3) {
 	case 0:
-		return fail("EIO for all that is written", func(faultfs.Op, string) bool { return true })
+		return fails("EIO for all that is written", syscall.EIO, all)
 	case 1:
 		// A disk that is bad for one kind of file is bad for a probe of it.
-		return fail("EIO for the Raft log", func(op faultfs.Op, path string) bool {
+		return fails("EIO for the Raft log", syscall.EIO, func(op faultfs.Op, path string) bool {
 			return changes(op) && (raftLog(path) || strings.Contains(path, "probe"))
 		})
 	default:
-		return fail("EIO for every sync", func(op faultfs.Op, _ string) bool { return op == faultfs.Sync })
+		return fails("EIO for every sync", syscall.EIO, isSync)
 	}
 }
 
 // noSpace: there is no room for anything more, as of now.
 func noSpace(*rand.Rand, <-chan struct{}) illness {
-	return illness{what: "ENOSPC for all that is written", hook: func(op faultfs.Op, _ string) (syscall.Errno, bool) {
-		if op == faultfs.Write || op == faultfs.Allocate {
-			return syscall.ENOSPC, true
-		}
-		return 0, false
-	}}
+	return fails("ENOSPC for all that is written", syscall.ENOSPC, func(op faultfs.Op, _ string) bool {
+		return op == faultfs.Write || op == faultfs.Allocate
+	})
 }
 
 // readOnly: the file system was mounted again, to be read only.
 func readOnly(*rand.Rand, <-chan struct{}) illness {
-	return illness{what: "EROFS for all that is written", hook: func(faultfs.Op, string) (syscall.Errno, bool) { return syscall.EROFS, true }}
+	return fails("EROFS for all that is written", syscall.EROFS, all)
 }
 
 // stall: syncs hang until it is over.
 func stall(_ *rand.Rand, over <-chan struct{}) illness {
-	return illness{what: "syncs hang", hook: func(op faultfs.Op, _ string) (syscall.Errno, bool) {
-		if op != faultfs.Sync {
-			return 0, false
-		}
+	return illness{what: "syncs hang", hits: isSync, hurt: func() syscall.Errno {
 		<-over
-		return 0, true
+		return 0
 	}}
 }
 
 // slowSyncs: each sync takes so much more.
 func slowSyncs(rng *rand.Rand, over <-chan struct{}) illness {
 	d := 50*time.Millisecond + time.Duration(rng.Int64N(int64(450*time.Millisecond)))
-	return illness{what: fmt.Sprintf("each sync takes %v more", d.Round(time.Millisecond)), hook: func(op faultfs.Op, _ string) (syscall.Errno, bool) {
-		if op != faultfs.Sync {
-			return 0, false
-		}
+	return illness{what: fmt.Sprintf("each sync takes %v more", d.Round(time.Millisecond)), hits: isSync, hurt: func() syscall.Errno {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {
 		case <-t.C:
 		case <-over:
 		}
-		return 0, true
+		return 0
 	}}
 }

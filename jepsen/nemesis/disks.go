@@ -71,6 +71,9 @@ func diskFull(_ context.Context, s *site) (*wound, error) {
 // empty removes what is in a folder, which may be a mount point.
 func empty(dir string) (n int, err error) {
 	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil // of a node that never ran
+	}
 	for _, e := range entries {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}

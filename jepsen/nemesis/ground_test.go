@@ -62,8 +62,11 @@ func TestIllnesses(t *testing.T) {
 			}
 			for i, p := range probes {
 				began := time.Now()
-				errno, hit := ill.hook(p.op, p.path)
-				if got := (outcome{errno, hit}); got != c.want[i] {
+				got := outcome{hit: ill.hits(p.op, p.path)}
+				if got.hit {
+					got.errno = ill.hurt()
+				}
+				if got != c.want[i] {
 					t.Errorf("%s %s: %+v, want %+v", p.op, p.path, got, c.want[i])
 				}
 				if slow := c.want[i] == (outcome{0, true}); slow && time.Since(began) < 50*time.Millisecond {
@@ -78,13 +81,13 @@ func TestIllnesses(t *testing.T) {
 func TestStall(t *testing.T) {
 	over, done := make(chan struct{}), make(chan struct{})
 	ill := stall(nil, over)
-	if errno, hit := ill.hook(faultfs.Write, "x"); errno != 0 || hit {
-		t.Errorf("a write: %v, %v", errno, hit)
+	if ill.hits(faultfs.Write, "x") || !ill.hits(faultfs.Sync, "x") {
+		t.Error("not the syncs")
 	}
 	go func() {
 		defer close(done)
-		if errno, hit := ill.hook(faultfs.Sync, "x"); errno != 0 || !hit {
-			t.Errorf("a sync: %v, %v", errno, hit)
+		if errno := ill.hurt(); errno != 0 {
+			t.Errorf("a sync: %v", errno)
 		}
 	}()
 	select {

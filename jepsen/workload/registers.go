@@ -211,7 +211,9 @@ func (r *registerClient) write(ctx context.Context, op history.Op) {
 
 // read reports whether there was an answer.
 func (r *registerClient) read(ctx context.Context, op history.Op) bool {
-	cmd := &remoting.Command{Code: remoting.RequestGetAllTopicConfig}
+	// Only the leader answers this; GET_ALL_TOPIC_CONFIG is answered by any node with what it has.
+	cmd := &remoting.Command{Code: remoting.RequestGetTopicConfig}
+	set(cmd, "topic", op.Topic)
 	if op.Kind == history.Fetch {
 		op.Offset = -1
 		cmd.Code = remoting.RequestQueryConsumerOffset
@@ -235,7 +237,7 @@ func (r *registerClient) read(ctx context.Context, op history.Op) bool {
 // answerOf fills in what was read.
 func answerOf(op *history.Op, resp *remoting.Command) error {
 	switch {
-	case op.Kind == history.Fetch && resp.Code == remoting.ResponseQueryNotFound:
+	case op.Kind == history.Fetch && resp.Code == remoting.ResponseQueryNotFound, op.Kind == history.Get && resp.Code == remoting.ResponseTopicNotExist:
 		return nil // none
 	case resp.Code != remoting.ResponseSuccess:
 		return fmt.Errorf("workload: code %d, %s", resp.Code, resp.Remark)
@@ -244,15 +246,17 @@ func answerOf(op *history.Op, resp *remoting.Command) error {
 		op.Offset = offset
 		return err
 	}
-	var table struct {
-		TopicConfigTable map[string]struct {
-			ReadQueueNums int `json:"readQueueNums"`
-		} `json:"topicConfigTable"`
+	var topic struct {
+		TopicName     string `json:"topicName"`
+		ReadQueueNums int    `json:"readQueueNums"`
 	}
-	if err := json.Unmarshal(resp.Body, &table); err != nil {
-		return fmt.Errorf("workload: table of topics: %w", err)
+	if err := json.Unmarshal(resp.Body, &topic); err != nil {
+		return fmt.Errorf("workload: topic: %w", err)
 	}
-	op.Count = table.TopicConfigTable[op.Topic].ReadQueueNums
+	if topic.TopicName != op.Topic {
+		return fmt.Errorf("workload: asked for %s and got %q", op.Topic, topic.TopicName)
+	}
+	op.Count = topic.ReadQueueNums
 	return nil
 }
 

@@ -151,6 +151,8 @@ func (t *rawTransactor) half(ctx context.Context, m *Message) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	// A connection that half messages come from is a producer's too, and is asked as well.
+	c.OnRequest(func(asked *remoting.Command) *remoting.Command { t.answer(c, asked); return nil })
 	cmd := sendRequest(t.topic, t.name, t.queue, m)
 	cmd.Set("i", properties(m)+"\x02TRAN_MSG\x01true\x02PGROUP\x01"+t.name)
 	cmd.Set("f", "4") // prepared

@@ -25,7 +25,7 @@ func (b *Broker) registerAdmin(s *transport.Server) {
 	s.Handle(remoting.RequestGetTopicStatsInfo, leader(b.topicStats))
 	s.Handle(remoting.RequestGetConsumeStats, leader(b.consumeStats))
 	s.Handle(remoting.RequestGetAllTopicConfig, b.allTopics)
-	s.Handle(remoting.RequestGetTopicConfig, leader(b.topicConfig))
+	s.Handle(remoting.RequestGetTopicConfig, b.leaderReads(refuseUnavailable, b.topicConfig))
 	s.Handle(remoting.RequestGetAllSubscriptionGroupConfig, b.allGroups)
 	s.Handle(remoting.RequestGetConsumerConnectionList, b.consumerConnections)
 	s.Handle(remoting.RequestGetProducerConnectionList, b.producerConnections)

@@ -58,7 +58,7 @@ func (b *Broker) runtimeInfo(r transport.Responder, _ *remoting.Command) {
 	table := map[string]string{
 		"brokerVersionDesc": "V" + strings.ReplaceAll(remoting.VersionName(b.cfg.Version), ".", "_"),
 		"brokerVersion":     strconv.Itoa(int(b.cfg.Version)),
-		"brokerActive":      strconv.FormatBool(b.authoritative()),
+		"brokerActive":      strconv.FormatBool(b.leads()),
 		"bootTimestamp":     strconv.FormatInt(b.start.UnixMilli(), 10),
 		"runtime":           runtimeText(b.cfg.Now().Sub(b.start)),
 
@@ -195,7 +195,7 @@ func (b *Broker) brokerConfig(r transport.Responder, _ *remoting.Command) {
 		flush = "SYNC_FLUSH"
 	}
 	id := int64(0)
-	if !b.authoritative() {
+	if !b.leads() {
 		id = max(b.cfg.BrokerIDOf(b.nodeOfAddr()), 1)
 	}
 	lines := maps.Clone(b.cfg.Properties)

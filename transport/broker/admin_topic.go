@@ -93,15 +93,16 @@ func wireTopic(t command.TopicConfig) remoting.TopicConfig {
 }
 
 // topicConfig serves GET_TOPIC_CONFIG, which the 5.x tools ask before topicStatus and consumerProgress.
-func (b *Broker) topicConfig(r transport.Responder, cmd *remoting.Command) {
+func (b *Broker) topicConfig(cmd *remoting.Command) func(transport.Responder) {
 	name := cmd.GetString("topic")
 	t, ok := b.cfg.Tables.Topic(name)
 	if !ok {
-		r.ReplyError(remoting.ResponseTopicNotExist, "topic["+name+"] not exist")
-		return
+		return func(r transport.Responder) {
+			r.ReplyError(remoting.ResponseTopicNotExist, "topic["+name+"] not exist")
+		}
 	}
 	body := wireTopic(t)
-	successBody(r, body.Encode())
+	return func(r transport.Responder) { successBody(r, body.Encode()) }
 }
 
 // topicStats serves GET_TOPIC_STATS_INFO: one entry for each write queue.

@@ -25,24 +25,51 @@ func refuseUnavailable(b *Broker, r transport.Responder) { answerRefusal(r, b.un
 // §3.8: Java reads any error to QUERY_CONSUMER_OFFSET as "no offset yet" and skips or replays the queue).
 func closeConnection(_ *Broker, r transport.Responder) { _ = r.Conn.Close() }
 
-// leaderOnly wraps a handler that only an authoritative leader may run (Never-Guess). Elsewhere a
-// copy of the request waits for a leader, here or in reach of Forward, up to authorityWait.
+// leaderOnly wraps a handler that only a leader may run (Never-Guess). Elsewhere a copy of the request waits for a leader, here or in
+// reach of Forward, up to authorityWait.
 func (b *Broker) leaderOnly(fail giveUp, h transport.Handler) transport.Handler {
 	return func(r transport.Responder, cmd *remoting.Command) {
-		if b.authoritative() {
+		if b.leads() {
 			h(r, cmd)
 			return
 		}
-		b.awaitLeader(r, cmd.Clone(), fail, h)
+		b.awaitLeader(r, cmd.Clone(), fail, func(_ context.Context, cmd *remoting.Command) bool { h(r, cmd); return true })
 	}
 }
 
+// reader reads what a request asks for, and returns what gives the answer.
+type reader func(cmd *remoting.Command) (answer func(r transport.Responder))
+
+// leaderReads wraps a reader whose answer must not be older than the request. A leader that was stopped after it had looked, or before,
+// does not answer from what it saw: whether it still leads is asked after the reading.
+func (b *Broker) leaderReads(fail giveUp, read reader) transport.Handler {
+	return func(r transport.Responder, cmd *remoting.Command) {
+		if b.leads() {
+			if answer := read(cmd); b.authoritative() {
+				answer(r)
+				return
+			}
+		}
+		b.awaitLeader(r, cmd.Clone(), fail, func(ctx context.Context, cmd *remoting.Command) bool {
+			answer := read(cmd)
+			if !b.authoritative() && b.cfg.Raft.Confirm(ctx) != nil {
+				return false
+			}
+			answer(r)
+			return true
+		})
+	}
+}
+
+// service answers an owned request on a node that leads; false if it leads no more.
+type service func(ctx context.Context, cmd *remoting.Command) bool
+
 // awaitLeader runs or forwards an owned request on a goroutine of its own.
-func (b *Broker) awaitLeader(r transport.Responder, cmd *remoting.Command, fail giveUp, h transport.Handler) {
+func (b *Broker) awaitLeader(r transport.Responder, cmd *remoting.Command, fail giveUp, serve service) {
 	if cmd.Get(forwardedField) != nil {
 		fail = refuseUnavailable // the connection is another node's, and carries more than this request
 	}
-	if !b.apart(func() { b.serveElsewhere(r, cmd, fail, h) }) {
+	if !b.apart(func() { b.serveElsewhere(r, cmd, fail, serve) }) {
 		fail(b, r)
 	}
 }
@@ -59,14 +86,13 @@ func (b *Broker) apart(f func()) bool {
 	return true
 }
 
-func (b *Broker) serveElsewhere(r transport.Responder, cmd *remoting.Command, fail giveUp, h transport.Handler) {
+func (b *Broker) serveElsewhere(r transport.Responder, cmd *remoting.Command, fail giveUp, serve service) {
 	ctx, cancel := context.WithTimeout(b.ctx, authorityWait)
 	defer cancel()
 	for {
 		changed := b.changed()
 		s := b.cfg.Raft.State()
-		if s.Ready {
-			h(r, cmd)
+		if s.Ready && serve(ctx, cmd) {
 			return
 		}
 		if s.Role != raftnode.Leader && s.LeaderID != "" {

@@ -127,12 +127,12 @@ func (b *Broker) Register(s *transport.Server) {
 	}
 	s.HandleInline(remoting.RequestUpdateConsumerOffset, b.leaderOnly(refuseUnavailable, b.updateConsumerOffset))
 	s.HandleInline(remoting.RequestQueryConsumerOffset, b.leaderOnly(closeConnection, b.queryConsumerOffset))
-	s.HandleInline(remoting.RequestGetMaxOffset, b.leaderOnly(refuseUnavailable, b.maxOffset))
-	s.HandleInline(remoting.RequestGetMinOffset, b.leaderOnly(refuseUnavailable, b.minOffset))
-	s.HandleInline(remoting.RequestGetEarliestMsgStoreTime, b.leaderOnly(refuseUnavailable, b.earliestStoreTime))
+	s.HandleInline(remoting.RequestGetMaxOffset, b.leaderReads(refuseUnavailable, b.maxOffset))
+	s.HandleInline(remoting.RequestGetMinOffset, b.leaderReads(refuseUnavailable, b.minOffset))
+	s.HandleInline(remoting.RequestGetEarliestMsgStoreTime, b.leaderReads(refuseUnavailable, b.earliestStoreTime))
 	s.HandleInline(remoting.RequestGetConsumerListByGroup, b.consumerList)
 	// These may read cold pages.
-	s.Handle(remoting.RequestSearchOffsetByTimestamp, b.leaderOnly(refuseUnavailable, b.searchOffset))
+	s.Handle(remoting.RequestSearchOffsetByTimestamp, b.leaderReads(refuseUnavailable, b.searchOffset))
 	s.Handle(remoting.RequestViewMessageByID, b.viewMessage)
 	s.Handle(remoting.RequestQueryMessage, b.queryMessage)
 	s.Handle(remoting.RequestConsumerSendMsgBack, b.leaderOnly(closeConnection, b.sendBack))
@@ -177,11 +177,15 @@ func (b *Broker) changed() <-chan struct{} {
 	return b.state.changed
 }
 
-// authoritative reports whether this node may say what is and what is not: it leads and has
-// applied everything that earlier leaders committed.
-func (b *Broker) authoritative() bool {
-	return b.cfg.Raft.State().Ready || seam.On(seam.StaleReads) && b.cfg.Raft.State().LeaderID == ""
-}
+// leads reports whether this node takes writes, as far as it has noticed: what it proposes is not done if another one leads.
+func (b *Broker) leads() bool { return b.cfg.Raft.State().Ready || b.guesses() }
+
+// authoritative reports whether this node may say what is and what is not: what was read before the call is what all have agreed on
+// (raftnode's Lease-Before-Answer).
+func (b *Broker) authoritative() bool { return b.cfg.Raft.Certain() || b.guesses() }
+
+// guesses is a planted bug, for jepsen's proof of itself.
+func (b *Broker) guesses() bool { return seam.On(seam.StaleReads) && b.cfg.Raft.State().LeaderID == "" }
 
 // recovering reports whether this node has not caught up with a leader since start: nothing that it holds can be trusted to
 // be recent (Never-Guess).

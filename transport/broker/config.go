@@ -18,8 +18,12 @@ import (
 // Raft is what the broker needs of the Raft node. All methods may be called at once from
 // many goroutines.
 type Raft interface {
-	// State is a cheap snapshot.
+	// State is a cheap snapshot. A leader whose process was stopped for a while may be Ready in it and deposed.
 	State() raftnode.State
+	// Certain reports whether this node is Ready and nobody else can have led up to now; cheap.
+	Certain() bool
+	// Confirm asks a majority, and returns nil if nobody else has led up to its call.
+	Confirm(ctx context.Context) error
 	// Propose takes p or refuses at once; see raftnode.Proposal for its duties.
 	Propose(p raftnode.Proposal) error
 	// ProposeWait proposes one encoded command and waits for what the FSM returned for it.

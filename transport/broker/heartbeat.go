@@ -78,7 +78,7 @@ func (b *Broker) dropIfClosed(c *transport.Conn) {
 // prepareConsumerGroup has the group and its retry topic created if they are missing.
 func (b *Broker) prepareConsumerGroup(c *remoting.ConsumerData) {
 	g, ok := b.groupConfig([]byte(c.GroupName))
-	if !ok || !b.authoritative() {
+	if !ok || !b.leads() {
 		return
 	}
 	name := metadata.RetryPrefix + c.GroupName

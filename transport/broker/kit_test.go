@@ -68,6 +68,8 @@ type fakeRaft struct {
 	refuse  atomic.Pointer[error] // what Propose says
 	paused  atomic.Bool           // entries wait
 	lose    atomic.Pointer[error] // what entries in flight end with
+	stale   atomic.Bool           // whatever State says, somebody else may lead
+	confirm atomic.Pointer[func(ctx context.Context) error]
 
 	mu struct {
 		sync.Mutex
@@ -95,6 +97,18 @@ func (f *fakeRaft) close() {
 }
 
 func (f *fakeRaft) State() raftnode.State { return *f.state.Load() }
+
+func (f *fakeRaft) Certain() bool { return f.State().Ready && !f.stale.Load() }
+
+func (f *fakeRaft) Confirm(ctx context.Context) error {
+	if confirm := f.confirm.Load(); confirm != nil {
+		return (*confirm)(ctx)
+	}
+	if !f.Certain() {
+		return raftnode.ErrNotLeader
+	}
+	return nil
+}
 
 // become changes the state as raftnode does: first the state, then the watcher.
 func (f *fakeRaft) become(s raftnode.State) {

@@ -19,6 +19,10 @@ func replyOffset(r transport.Responder, offset int64) {
 	r.Reply(&resp)
 }
 
+func answerOffset(offset int64) func(transport.Responder) {
+	return func(r transport.Responder) { replyOffset(r, offset) }
+}
+
 // updateConsumerOffset serves UPDATE_CONSUMER_OFFSET (ConsumerManageProcessor) on the leader. Negative
 // offsets are answered and ignored, as Go clients send -1 after a start that found none.
 func (b *Broker) updateConsumerOffset(r transport.Responder, cmd *remoting.Command) {
@@ -48,15 +52,24 @@ func (b *Broker) queryConsumerOffset(r transport.Responder, cmd *remoting.Comman
 	}) {
 		return
 	}
+	b.leaderReads(closeConnection, b.consumerOffset)(r, cmd)
+}
+
+func (b *Broker) consumerOffset(cmd *remoting.Command) func(transport.Responder) {
+	var h remoting.QueryConsumerOffsetHeader
+	if err := h.Decode(cmd); err != nil {
+		return func(r transport.Responder) { badRequest(r, err) }
+	}
 	offset, ok := b.cfg.Tables.ConsumerOffset(h.ConsumerGroup, h.Topic, h.QueueID)
 	if !ok && h.SetZeroIfNotFound {
 		offset, ok = b.youngQueue(h.Topic, h.QueueID)
 	}
 	if !ok {
-		emptyExt(r, remoting.ResponseQueryNotFound, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
-		return
+		return func(r transport.Responder) {
+			emptyExt(r, remoting.ResponseQueryNotFound, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+		}
 	}
-	replyOffset(r, offset)
+	return answerOffset(offset)
 }
 
 // youngQueue is where a new group begins in a queue of which nothing has been removed yet and

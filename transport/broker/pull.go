@@ -84,7 +84,7 @@ func (b *Broker) handlePull(r transport.Responder, cmd *remoting.Command) {
 		p.refuse(f)
 		return
 	}
-	if p.h.SysFlag&remoting.PullFlagCommitOffset != 0 && p.h.CommitOffset >= 0 && b.authoritative() {
+	if p.h.SysFlag&remoting.PullFlagCommitOffset != 0 && p.h.CommitOffset >= 0 && b.leads() {
 		b.gather.add(p.h.ConsumerGroup, p.h.Topic, p.h.QueueID, p.h.CommitOffset, nil)
 	}
 	if p.h.SysFlag&remoting.PullFlagSuspend != 0 && p.h.SuspendTimeoutMillis > 0 {
@@ -210,7 +210,7 @@ func (p *pull) run(mayPark bool) {
 		return
 	}
 	p.get()
-	code, next := verdict(&p.res, p.h.QueueOffset, p.b.authoritative())
+	code, next := verdict(&p.res, p.h.QueueOffset, p.res.Status != store.Found && p.b.authoritative())
 	if mayPark && p.wants != nil && p.res.Status == store.NoMatchedMessage && next >= p.res.MaxOffset {
 		// Every message wakes a pull with an SQL92 expression. One that is not wanted is passed over here, not by the client.
 		p.h.QueueOffset, p.req.Offset = next, next

@@ -11,33 +11,31 @@ import (
 )
 
 // onQueue decodes a header that names a queue and calls f with the queue's bounds.
-func (b *Broker) onQueue(r transport.Responder, cmd *remoting.Command, f func(h *remoting.QueueHeader, first, next int64)) {
+func (b *Broker) onQueue(cmd *remoting.Command, f func(h *remoting.QueueHeader, first, next int64) func(transport.Responder)) func(transport.Responder) {
 	var h remoting.QueueHeader
 	if err := h.Decode(cmd); err != nil {
-		badRequest(r, err)
-		return
+		return func(r transport.Responder) { badRequest(r, err) }
 	}
 	first, next := b.bounds(h.Topic, h.QueueID)
-	f(&h, first, next)
+	return f(&h, first, next)
 }
 
 // maxOffset serves GET_MAX_OFFSET: the next offset to be assigned, 0 for an unknown queue.
-func (b *Broker) maxOffset(r transport.Responder, cmd *remoting.Command) {
-	b.onQueue(r, cmd, func(_ *remoting.QueueHeader, _, next int64) { replyOffset(r, next) })
+func (b *Broker) maxOffset(cmd *remoting.Command) func(transport.Responder) {
+	return b.onQueue(cmd, func(_ *remoting.QueueHeader, _, next int64) func(transport.Responder) { return answerOffset(next) })
 }
 
 // minOffset serves GET_MIN_OFFSET.
-func (b *Broker) minOffset(r transport.Responder, cmd *remoting.Command) {
-	b.onQueue(r, cmd, func(_ *remoting.QueueHeader, first, _ int64) { replyOffset(r, first) })
+func (b *Broker) minOffset(cmd *remoting.Command) func(transport.Responder) {
+	return b.onQueue(cmd, func(_ *remoting.QueueHeader, first, _ int64) func(transport.Responder) { return answerOffset(first) })
 }
 
 // searchOffset serves SEARCH_OFFSET_BY_TIMESTAMP with the rules of 5.x. LOWER, the default, satisfies 4.9's clients too: the
 // smallest offset stored at or after the time, the max offset when all are older. UPPER: the largest stored at or before it.
-func (b *Broker) searchOffset(r transport.Responder, cmd *remoting.Command) {
+func (b *Broker) searchOffset(cmd *remoting.Command) func(transport.Responder) {
 	var h remoting.SearchOffsetHeader
 	if err := h.Decode(cmd); err != nil {
-		badRequest(r, err)
-		return
+		return func(r transport.Responder) { badRequest(r, err) }
 	}
 	first, next := b.bounds(h.Topic, h.QueueID)
 	search := b.cfg.Store.OffsetByTime
@@ -46,22 +44,25 @@ func (b *Broker) searchOffset(r transport.Responder, cmd *remoting.Command) {
 	}
 	offset, err := search(h.Topic, h.QueueID, h.Timestamp)
 	if err != nil {
-		r.ReplyError(remoting.ResponseSystemBusy, "the offset cannot be told now: "+err.Error())
-		return
+		return func(r transport.Responder) {
+			r.ReplyError(remoting.ResponseSystemBusy, "the offset cannot be told now: "+err.Error())
+		}
 	}
-	replyOffset(r, min(max(offset, first), next))
+	return answerOffset(min(max(offset, first), next))
 }
 
 // earliestStoreTime serves GET_EARLIEST_MSG_STORETIME: -1 for an empty queue.
-func (b *Broker) earliestStoreTime(r transport.Responder, cmd *remoting.Command) {
-	b.onQueue(r, cmd, func(h *remoting.QueueHeader, first, next int64) {
+func (b *Broker) earliestStoreTime(cmd *remoting.Command) func(transport.Responder) {
+	return b.onQueue(cmd, func(h *remoting.QueueHeader, first, next int64) func(transport.Responder) {
 		t := int64(-1)
 		if first < next {
 			t = b.cfg.Store.StoreTimeAt(h.Topic, h.QueueID, first)
 		}
-		resp := remoting.Command{}
-		(&remoting.TimestampResponse{Timestamp: t}).Encode(&resp)
-		r.Reply(&resp)
+		return func(r transport.Responder) {
+			resp := remoting.Command{}
+			(&remoting.TimestampResponse{Timestamp: t}).Encode(&resp)
+			r.Reply(&resp)
+		}
 	})
 }
 

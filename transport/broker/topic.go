@@ -233,7 +233,7 @@ func (b *Broker) groupConfig(name []byte) (command.GroupConfig, bool) {
 
 // ensure proposes the creation of a group, on the leader, without waiting.
 func (g *groupCreator) ensure(name string) {
-	if !g.b.authoritative() {
+	if !g.b.leads() {
 		return
 	}
 	g.mu.Lock()
