@@ -43,7 +43,7 @@ type Config struct {
 	// Bug is planted in the nodes of BugNodes (all).
 	Bug      seam.Bug
 	BugNodes []string
-	// Patience is how long consumers may take to get what is left for them, and nodes to come to equal logs, after the load (90 s and 60 s).
+	// Patience is how long consumers may take to get what is left for them, nodes to come to equal logs, and the last reading (90 s, 60 s, 120 s).
 	Patience time.Duration
 	// Recovery is the nemesis's (its default).
 	Recovery time.Duration
@@ -325,7 +325,7 @@ func settle(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.R
 			Log: &history.LogState{Min: st.LogMin, Max: st.LogMax, ChecksumTo: st.ChecksumTo, Checksum: st.LogChecksum}})
 	}
 	cfg.Logf("draining every node")
-	_ = within(ctx, drainTimeout, func(ctx context.Context) error { w.Drain(ctx); return nil })
+	_ = within(ctx, cmp.Or(cfg.Patience, drainTimeout), func(ctx context.Context) error { w.Drain(ctx); return nil })
 	for _, n := range c.Nodes() {
 		if err := n.Crashed(); err != nil {
 			report.Errors = append(report.Errors, err)
