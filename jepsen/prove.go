@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"raftmq/jepsen/checker"
@@ -36,7 +37,7 @@ const ended = "ended by itself"
 // Proofs are those of all bugs.
 func Proofs() []Proof {
 	// Snapshots early, so that restarts and wiped nodes meet them, and a Raft log that does not hold everything.
-	small := []string{"--raft-snapshot-bytes", "1MiB", "--raft-trailing-bytes", "256KiB"}
+	small := []string{"--raft-snapshot-bytes", "512KiB", "--raft-trailing-bytes", "64KiB"}
 	lost := []string{"acknowledged but lost", "missing on a node"}
 	return []Proof{
 		{Bug: seam.AckUncommitted, Workload: checker.Queue, Nemesis: "isolate", Time: 15 * time.Second, Leader: 1, By: lost},
@@ -92,10 +93,12 @@ type Prover struct {
 	Control bool
 	Logf    func(format string, args ...any)
 
-	clean map[string][]string // by cell
+	mu    sync.Mutex
+	clean map[string]func() ([]string, error) // by cell
 }
 
-// Prove plants a bug and runs until it is found, and runs the same cell without it. An error says that a run could not be made.
+// Prove plants a bug and runs until it is found, and runs the same cell without it. An error says that a run could not be made. Calls may
+// overlap.
 func (p *Prover) Prove(ctx context.Context, proof Proof) (Proven, error) {
 	out := Proven{Proof: proof}
 	tries := max(p.Tries, 1)
@@ -112,19 +115,19 @@ func (p *Prover) Prove(ctx context.Context, proof Proof) (Proven, error) {
 	if !p.Control {
 		return out, nil
 	}
-	clean, ok := p.clean[proof.cell()]
-	if !ok {
-		var err error
-		if clean, err = p.run(ctx, proof, "", 0); err != nil {
-			return out, err
-		}
-		if p.clean == nil {
-			p.clean = map[string][]string{}
-		}
+	p.mu.Lock()
+	if p.clean == nil {
+		p.clean = map[string]func() ([]string, error){}
+	}
+	clean := p.clean[proof.cell()]
+	if clean == nil {
+		clean = sync.OnceValues(func() ([]string, error) { return p.run(ctx, proof, "", 0) })
 		p.clean[proof.cell()] = clean
 	}
-	out.Clean = clean
-	return out, nil
+	p.mu.Unlock()
+	var err error
+	out.Clean, err = clean()
+	return out, err
 }
 
 // Seen is what was found, what the bug was to be found by first.
@@ -152,8 +155,8 @@ func (p *Prover) run(ctx context.Context, proof Proof, bug seam.Bug, try int) (f
 		LeaderShare: proof.Leader, Dir: filepath.Join(p.Dir, fmt.Sprintf("%s-%d", cmp.Or(string(bug), "clean-"+string(proof.Bug)), try)), Flags: append(DefaultFlags(), proof.Flags...),
 		Hold: [2]time.Duration{2 * time.Second, 3 * time.Second}, Quiet: [2]time.Duration{time.Second, 2 * time.Second},
 		Logf: p.Logf,
-		// Raw clients look for a leader at once: that is what makes these runs short.
-		Workload: workload.Config{Kind: proof.Workload, Client: workload.Raw, Grace: 10 * time.Second}}
+		// Raw clients look for a leader at once: that is what makes these runs short. A bug shows at any rate.
+		Workload: workload.Config{Kind: proof.Workload, Client: workload.Raw, Rate: 400, Grace: 10 * time.Second}}
 	if bug != "" { // what was lost is not waited for; a run that is to be clean has all the time
 		cfg.Patience, cfg.Recovery, cfg.Workload.Grace = 8*time.Second, 15*time.Second, 2*time.Second
 	}

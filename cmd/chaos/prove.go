@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +23,7 @@ func newProve() *cobra.Command {
 		bugs, dir string
 		p         jepsen.Prover
 		verbose   bool
+		parallel  int
 	)
 	cmd := &cobra.Command{
 		Use:   "prove",
@@ -57,22 +60,12 @@ Bugs: ` + names(),
 			if verbose {
 				p.Logf = timed(out)
 			}
-			wrong := 0
 			fmt.Fprintln(out, "| bug | workload × nemesis | found | after | by |\n|---|---|---|---|---|")
-			for _, proof := range proofs {
-				got, err := p.Prove(cmd.Context(), proof)
-				if err != nil {
-					return fmt.Errorf("%s: %w", proof.Bug, err)
-				}
-				fmt.Fprintln(out, row(&got))
-				if !got.Found || len(got.Clean) > 0 {
-					wrong++
-				}
-			}
+			wrong, err := proveAll(cmd.Context(), &p, proofs, parallel, func(got *jepsen.Proven) { fmt.Fprintln(out, row(got)) })
 			if wrong > 0 {
-				return fmt.Errorf("%d of %d proofs failed; their folders are in %s", wrong, len(proofs), dir)
+				err = errors.Join(err, fmt.Errorf("%d of %d proofs failed; their folders are in %s", wrong, len(proofs), dir))
 			}
-			return nil
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -81,9 +74,39 @@ Bugs: ` + names(),
 	f.IntVar(&p.Tries, "tries", 2, "`number` of runs, each twice as long as the one before, until a bug counts as not found")
 	f.BoolVar(&p.Control, "control", true, "run each cell without its bug too")
 	f.Uint64Var(&p.Seed, "seed", 1, "`number` that repeats the runs' plans")
+	f.IntVar(&parallel, "parallel", 2, "`number` of proofs at a time: they mostly wait")
 	f.StringVar(&dir, "dir", "", "`folder` for what is left of a proof that failed (default a temporary one)")
 	f.BoolVar(&verbose, "verbose", false, "tell what happens")
 	return cmd
+}
+
+// proveAll runs proofs, some at a time, tells of each when it is done, and counts those that failed.
+func proveAll(ctx context.Context, p *jepsen.Prover, proofs []jepsen.Proof, parallel int, done func(*jepsen.Proven)) (wrong int, err error) {
+	var mu sync.Mutex // guards done and what is returned
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, max(parallel, 1))
+	for _, proof := range proofs {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if ctx.Err() != nil {
+				return
+			}
+			got, perr := p.Prove(ctx, proof)
+			mu.Lock()
+			defer mu.Unlock()
+			if perr != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", proof.Bug, perr))
+				return
+			}
+			done(&got)
+			if !got.Found || len(got.Clean) > 0 {
+				wrong++
+			}
+		})
+	}
+	wg.Wait()
+	return wrong, errors.Join(err, ctx.Err())
 }
 
 func names() string {

@@ -28,7 +28,7 @@ func seamBin(t *testing.T) string {
 // A few planted bugs are found, and the same runs without them are clean: the harness would notice. `chaos prove` plants all of them.
 func TestPlantedBugsAreFound(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	t.Parallel()                                                                                       // it mostly waits
 	quick := map[seam.Bug]bool{seam.DoubleSend: false, seam.HalfBatch: false, seam.SkipRaftSync: true} // true: run without it as well
 	for _, proof := range jepsen.Proofs() {
 		control, ok := quick[proof.Bug]

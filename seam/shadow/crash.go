@@ -85,7 +85,7 @@ func Crash(root, dir string, rng *rand.Rand) (Loss, error) {
 		if _, err := os.Stat(filepath.Join(dir, madeDir, rel)); err == nil {
 			folder := filepath.Dir(rel)
 			if _, ok := unmade[folder]; !ok {
-				unmade[folder] = rng.IntN(2) == 0
+				unmade[folder] = rng.IntN(4) > 0 // mostly, or few crashes would show who relies on a name
 			}
 			if unmade[folder] {
 				l.Unmade++
