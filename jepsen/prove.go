@@ -159,7 +159,7 @@ func (p *Prover) run(ctx context.Context, proof Proof, bug seam.Bug, try int) (f
 		// Raw clients look for a leader at once: that is what makes these runs short.
 		Workload: workload.Config{Kind: proof.Workload, Client: workload.Raw, Rate: cmp.Or(proof.Rate, 400), Grace: 10 * time.Second}}
 	if bug != "" { // what was lost is not waited for; a run that is to be clean has all the time
-		cfg.Patience, cfg.Recovery, cfg.Workload.Grace = 8*time.Second, 15*time.Second, 2*time.Second
+		cfg.Patience, cfg.Recovery, cfg.Workload.Grace = 5*time.Second, 10*time.Second, 2*time.Second
 	}
 	if proof.Nemesis != "" {
 		if cfg.Faults, err = nemesis.Parse(proof.Nemesis); err != nil {
