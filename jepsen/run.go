@@ -119,6 +119,11 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	cfg.Workload.Seed = cfg.Seed
 	began := time.Now()
 	report := &Report{Dir: cfg.Dir}
+	if cfg.Do == nil {
+		if cfg.Faults, err = besides(cfg.Faults, kind.Faults); err != nil {
+			return nil, err
+		}
+	}
 	if needs(cfg.Faults)&nemesis.NeedsSpares != 0 && cfg.First == 0 {
 		cfg.First, cfg.Nodes = cfg.Nodes, cfg.Nodes+spares
 	}
@@ -176,6 +181,26 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return report, os.RemoveAll(cfg.Dir)
 	}
 	return report, nil
+}
+
+// besides adds a workload's own faults to a run's: alone, and each together with one of the run's.
+func besides(faults []nemesis.Fault, names []string) ([]nemesis.Fault, error) {
+	all := slices.Clone(faults)
+	for i, name := range names {
+		list := name
+		if len(faults) > 0 {
+			list += "," + faults[i%len(faults)].Name + "+" + name
+		}
+		own, err := nemesis.Parse(list)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, own...)
+	}
+	if err := nemesis.Compatible(needs(all)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotHere, err)
+	}
+	return all, nil
 }
 
 // network takes namespaces if a fault needs links that can be cut, and drops that fault where

@@ -60,7 +60,7 @@ func TestEveryCheckIsTested(t *testing.T) {
 		tests.Write(b)
 	}
 	used := map[string]bool{}
-	for _, w := range []string{Queue, Ordered, Offsets, Batch, Delay, Transaction, Retry, Topics, Sizes, Retention} {
+	for _, w := range []string{Queue, Ordered, Offsets, Batch, Delay, Transaction, Retry, Topics, Sizes, Retention, Membership} {
 		for _, name := range Checks(w) {
 			used[name] = true
 		}

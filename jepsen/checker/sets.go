@@ -14,6 +14,7 @@ const (
 	Topics      = "topics"
 	Sizes       = "sizes"
 	Retention   = "retention"
+	Membership  = "membership"
 )
 
 // checks are all there are. Their names are what results, histories and tables call them.
@@ -78,7 +79,7 @@ var placed = []string{"other message at the acknowledged offset", "out of order"
 // Checks are the names of the checks that a workload is to stand, nil for one that is not known.
 func Checks(workload string) []string {
 	switch workload {
-	case Queue, Sizes:
+	case Queue, Sizes, Membership:
 		return slices.Concat(stored, placed, ended)
 	case Batch:
 		return slices.Concat(stored, placed, []string{"half a batch"}, ended)

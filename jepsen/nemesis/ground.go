@@ -28,11 +28,19 @@ const diskStall = "1s"
 // errClash: faults that need different file systems under the same folders, or files where this program must not touch any.
 var errClash = errors.New("nemesis: faults in the disk cannot be together with a full disk and with faults that change files")
 
+// Compatible says why faults cannot be in one run, nil if they can.
+func Compatible(needs Needs) error {
+	if needs&NeedsBadDisks != 0 && needs&(NeedsSmallDisks|needsFiles) != 0 {
+		return errClash
+	}
+	return nil
+}
+
 // Prepare puts the ground under a cluster whose nodes do not run yet. Close it when they have ended.
 func Prepare(c *cluster.Cluster, needs Needs) (*Ground, error) {
 	g := &Ground{disks: map[*cluster.Node]*faultfs.Disk{}}
-	if needs&NeedsBadDisks != 0 && needs&(NeedsSmallDisks|needsFiles) != 0 {
-		return g, errClash
+	if err := Compatible(needs); err != nil {
+		return g, err
 	}
 	for _, n := range c.Nodes() {
 		if err := g.prepare(n, needs); err != nil {

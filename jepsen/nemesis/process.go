@@ -130,9 +130,23 @@ func transfer(ctx context.Context, s *site) (*wound, error) {
 	w := &wound{nodes: []*cluster.Node{s.target}}
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
+	// On a bad link a transfer may take longer than Raft gives it, or be under way still. What an operator would do is to ask again.
+	for {
+		from, to, err := transferOnce(ctx, s)
+		if err == nil {
+			w.proof = fmt.Sprintf("from %s to %s", from, to)
+			return w, nil
+		}
+		if !wait(ctx, 500*time.Millisecond) {
+			return w, err
+		}
+	}
+}
+
+func transferOnce(ctx context.Context, s *site) (from, to string, err error) {
 	leader, err := s.c.Leader(ctx)
 	if err != nil {
-		return w, err
+		return "", "", err
 	}
 	req := remoting.TransferRequest{To: s.target.ID}
 	if s.target == leader {
@@ -140,11 +154,10 @@ func transfer(ctx context.Context, s *site) (*wound, error) {
 	}
 	var answer remoting.TransferAnswer
 	if err := leader.Admin(ctx, remoting.RequestTransferLeadership, req, &answer); err != nil {
-		return w, err
+		return "", "", err
 	}
 	if answer.Leader == "" || answer.Leader == leader.ID {
-		return w, fmt.Errorf("%w: %+v after %s was asked to hand leadership over", ErrNoEffect, answer, leader.ID)
+		return "", "", fmt.Errorf("%w: %+v after %s was asked to hand leadership over", ErrNoEffect, answer, leader.ID)
 	}
-	w.proof = fmt.Sprintf("from %s to %s", leader.ID, answer.Leader)
-	return w, nil
+	return leader.ID, answer.Leader, nil
 }

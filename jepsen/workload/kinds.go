@@ -34,6 +34,8 @@ type Kind struct {
 	Flags []string
 	// Least is the shortest load that shows what the workload is for (0: any).
 	Least time.Duration
+	// Faults are nemeses that belong to the workload: they strike besides a run's own ones, alone and together with them.
+	Faults []string
 }
 
 // kept is how long the retention workload's messages are.
@@ -61,6 +63,8 @@ func Kinds() []Kind {
 		{Name: checker.Retention, About: fmt.Sprintf("messages expire after %v while others are sent", kept),
 			Flags: []string{"--file-reserved-time", kept.String(), "--clean-resource-interval", "1s", "--delete-when", "00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23",
 				"--mapped-file-size-commit-log", "2MiB"}, Least: 40 * time.Second},
+		{Name: checker.Membership, About: "as queue, while nodes join, leave and are replaced besides whatever else happens", Least: 60 * time.Second,
+			Faults: []string{"grow", "shrink", "replace"}},
 	}
 }
 

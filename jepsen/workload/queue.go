@@ -45,7 +45,7 @@ func (c *Config) fillIn() {
 	switch c.Kind {
 	case checker.Sizes:
 		rate = 100
-	case checker.Ordered, checker.Transaction, checker.Delay:
+	case checker.Ordered, checker.Transaction, checker.Delay, checker.Membership:
 		rate = 400
 	case checker.Retry:
 		rate = 50
