@@ -265,6 +265,7 @@ const (
 	deliverTimeout  = 90 * time.Second // stock consumers may be blind for 33 s, then rebalance for 20
 	convergeTimeout = time.Minute
 	drainTimeout    = 2 * time.Minute
+	repairTimeout   = 90 * time.Second // a round of the comparison of replicas, and a scrub
 )
 
 // execute starts the cluster, runs load and faults, heals, waits for delivery and equal logs, and drains. What the
@@ -345,15 +346,44 @@ func settle(ctx context.Context, cfg *Config, c *cluster.Cluster, rec *history.R
 	if err != nil {
 		report.Errors = append(report.Errors, err)
 	}
+	cfg.Logf("draining every node")
+	_ = within(ctx, cmp.Or(cfg.Patience, drainTimeout), func(ctx context.Context) error { w.Drain(ctx); return nil })
+	if !sameLogs(report.Statuses) {
+		// Damage is repaired where it is read, and by a scrub that takes its time. What differs for good still does then.
+		cfg.Logf("logs differ, waiting for repair")
+		_ = within(ctx, cmp.Or(cfg.Patience, repairTimeout), func(ctx context.Context) error {
+			report.Statuses = repaired(ctx, c, report.Statuses)
+			return nil
+		})
+	}
 	for _, st := range report.Statuses {
 		rec.Add(history.Op{Kind: history.State, Process: "harness", Outcome: history.OK, Node: st.NodeID, Queue: -1, Offset: -1,
 			Log: &history.LogState{Min: st.LogMin, Max: st.LogMax, ChecksumTo: st.ChecksumTo, Checksum: st.LogChecksum}})
 	}
-	cfg.Logf("draining every node")
-	_ = within(ctx, cmp.Or(cfg.Patience, drainTimeout), func(ctx context.Context) error { w.Drain(ctx); return nil })
 	for _, n := range c.Nodes() {
 		if err := n.Crashed(); err != nil {
 			report.Errors = append(report.Errors, err)
+		}
+	}
+}
+
+// sameLogs reports whether the checksums of logs agree.
+func sameLogs(sts []remoting.NodeStatus) bool {
+	return !slices.ContainsFunc(sts, func(st remoting.NodeStatus) bool { return st.LogChecksum != sts[0].LogChecksum })
+}
+
+// repaired takes checksums until they agree or ctx ends; it returns the last ones.
+func repaired(ctx context.Context, c *cluster.Cluster, sts []remoting.NodeStatus) []remoting.NodeStatus {
+	for {
+		if now, err := equalLogs(ctx, c); err == nil {
+			if sts = now; sameLogs(sts) {
+				return sts
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return sts
+		case <-time.After(time.Second):
 		}
 	}
 }

@@ -50,6 +50,8 @@ func TestBadFlags(t *testing.T) {
 		{[]string{"matrix", "--rates", "queue=fast"}, "a number of messages"},
 		{[]string{"matrix", "--rates", "queue=0"}, "a number of messages"},
 		{[]string{"matrix", "--rounds", "0"}, "at least one"},
+		{[]string{"matrix", "--cells", "queue"}, "WORKLOAD:NEMESIS"},
+		{[]string{"matrix", "--cells", "queue:kill,delay:quux"}, "quux"},
 		{[]string{"matrix", "--nodes", "2"}, "an odd number"},
 		{[]string{"check"}, "accepts 1 arg"},
 		{[]string{"check", filepath.Join(dir, "none")}, "no such file"},
@@ -111,6 +113,10 @@ func TestPlan(t *testing.T) {
 		if !slices.Contains(more, c) {
 			t.Errorf("%+v has become another one", c)
 		}
+	}
+	some, err := selection([]string{"delay:kill", "queue:pause+wipe"}, cfg)
+	if err != nil || len(some) != 2 || some[0].Workload != "delay" || !slices.Contains(cells, some[0]) || !slices.Contains(cells, some[1]) {
+		t.Errorf("selected %+v, %v", some, err)
 	}
 	all, err := plan("all", "all", cfg, 1)
 	if err != nil || len(all) < 300 {

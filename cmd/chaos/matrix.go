@@ -39,6 +39,8 @@ func newMatrix() *cobra.Command {
 	var (
 		f             runFlags
 		loads, faults string
+		pairs         []string
+		draw          int
 		results, dir  string
 		limit         time.Duration
 		again         bool
@@ -63,9 +65,16 @@ cells are kept.`,
 				return err
 			}
 			cells, err := plan(loads, faults, &f.cfg, rounds)
+			if err == nil && len(pairs) > 0 {
+				cells, err = selection(pairs, &f.cfg)
+			}
 			if err != nil {
 				return err
 			}
+			if draw > 0 {
+				cells = cells[:min(draw, len(cells))] // they are in an order of the seed's
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%d cells, seed %d\n", len(cells), f.cfg.Seed)
 			if dir == "" {
 				dir = strings.TrimSuffix(results, ".jsonl") + "-failed"
 			}
@@ -112,6 +121,8 @@ cells are kept.`,
 	fs.SortFlags = false
 	fs.StringVar(&loads, "workloads", "all", "`names` of workloads, separated by commas")
 	fs.StringVar(&faults, "nemeses", "all", "`names` of nemeses, separated by commas; A+B is one of both at the same time")
+	fs.StringSliceVar(&pairs, "cells", nil, "these alone, as `WORKLOAD:NEMESIS,…`")
+	fs.IntVar(&draw, "draw", 0, "run this `number` of cells only, drawn by the seed (0: all)")
 	f.register(fs)
 	fs.StringToStringVar(&rates, "rates", nil, "messages per second of single workloads, as `NAME=RATE,…`; the others have --rate's")
 	fs.IntVar(&rounds, "rounds", 1, "how `often` each cell is run, each time with another seed")
@@ -178,22 +189,46 @@ func plan(loads, faults string, cfg *jepsen.Config, rounds int) (cells []jepsen.
 		begin := len(cells)
 		for _, n := range nemeses {
 			for _, l := range names {
-				var probe jepsen.Config
-				if err := want(&probe, l, n); err != nil {
+				cell, err := cellOf(l, n, cfg, round)
+				if err != nil {
 					return nil, err
 				}
-				h := fnv.New64a()
-				fmt.Fprint(h, cfg.Seed, l, n, cfg.Nodes)
-				if round > 0 {
-					fmt.Fprint(h, " ", round)
-				}
-				cells = append(cells, jepsen.Cell{Workload: l, Nemesis: n, Nodes: cfg.Nodes, Seconds: cfg.Time.Seconds(), Seed: h.Sum64() % 1_000_000})
+				cells = append(cells, cell)
 			}
 		}
 		// By what is drawn for each cell and not by place: a cell keeps its turn when others come to be.
 		slices.SortStableFunc(cells[begin:], func(a, b jepsen.Cell) int { return cmp.Compare(a.Seed, b.Seed) })
 	}
 	return cells, nil
+}
+
+// selection lists the cells of pairs, in their order.
+func selection(pairs []string, cfg *jepsen.Config) (cells []jepsen.Cell, err error) {
+	for _, pair := range pairs {
+		l, n, ok := strings.Cut(pair, ":")
+		if !ok {
+			return nil, fmt.Errorf("--cells %s: WORKLOAD:NEMESIS", pair)
+		}
+		cell, err := cellOf(l, n, cfg, 0)
+		if err != nil {
+			return nil, err
+		}
+		cells = append(cells, cell)
+	}
+	return cells, nil
+}
+
+func cellOf(load, faults string, cfg *jepsen.Config, round int) (jepsen.Cell, error) {
+	var probe jepsen.Config
+	if err := want(&probe, load, faults); err != nil {
+		return jepsen.Cell{}, err
+	}
+	h := fnv.New64a()
+	fmt.Fprint(h, cfg.Seed, load, faults, cfg.Nodes)
+	if round > 0 {
+		fmt.Fprint(h, " ", round)
+	}
+	return jepsen.Cell{Workload: load, Nemesis: faults, Nodes: cfg.Nodes, Seconds: cfg.Time.Seconds(), Seed: h.Sum64() % 1_000_000}, nil
 }
 
 type matrixConfig struct {
