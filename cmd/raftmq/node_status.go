@@ -211,6 +211,7 @@ func (n *node) metrics() []metrics.Metric {
 		gauge("raft_term", "current Raft term", func() float64 { return float64(g.raft.State().Term) }),
 		gauge("raft_applied_index", "last applied Raft entry", func() float64 { return float64(g.raft.Indexes().Applied) }),
 		gauge("raft_log_bytes", "bytes of the entries in the Raft log, about", func() float64 { return float64(g.raft.Indexes().HeldBytes) }),
+		counter("raft_snapshots_total", "snapshots that this node has taken, each with a compaction of its Raft log", func() float64 { return float64(g.raft.Stats().Snapshots) }),
 		counter("raft_proposed_entries_total", "Raft entries proposed by this node", func() float64 { return float64(g.raft.Stats().Entries) }),
 		counter("raft_proposed_commands_total", "commands in them", func() float64 { return float64(g.raft.Stats().Commands) }),
 		counter("raft_busy_refusals_total", "commands refused because too many bytes were in flight", func() float64 { return float64(g.raft.Stats().BusyRefusals) }),

@@ -43,6 +43,7 @@ func (n *Node) Snapshot() error {
 	} else if err != nil {
 		return fmt.Errorf("raftnode: snapshot: %w", err)
 	}
+	n.taken.Add(1)
 	n.cfg.Logger.Debug("snapshot taken and raft log compacted", "index", n.Indexes().Snapshot, "took", n.cfg.Now().Sub(began))
 	return nil
 }

@@ -36,6 +36,7 @@ type Node struct {
 	events   chan raft.Observation
 	observer *raft.Observer
 	kicks    chan struct{}
+	taken    atomic.Uint64
 	handing  atomic.Bool // leadership is being handed over: no writes
 	barriers chan uint64 // terms whose barrier has been applied
 
@@ -296,8 +297,12 @@ func (n *Node) Indexes() Indexes {
 		Snapshot: snap, LastContact: n.raft.LastContact(), LogBytes: n.logs.bytesSince(snap)}
 }
 
-// Stats are counters of the proposer, for metrics.
-func (n *Node) Stats() Stats { return n.proposer.stats() }
+// Stats are counters, for metrics.
+func (n *Node) Stats() Stats {
+	s := n.proposer.stats()
+	s.Snapshots = n.taken.Load()
+	return s
+}
 
 // TransferLeadership hands leadership to the most caught-up voter and waits until it is gone.
 func (n *Node) TransferLeadership() error {

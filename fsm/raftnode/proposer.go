@@ -28,6 +28,7 @@ type Stats struct {
 	Entries, Commands, Bytes uint64
 	BusyRefusals             uint64
 	InFlightBytes            int64
+	Snapshots                uint64 // taken by this node
 }
 
 // proposer gathers commands into entries. Commands that arrive while entries are in flight
