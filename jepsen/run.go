@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"raftmq/jepsen/checker"
@@ -183,20 +184,16 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return report, nil
 }
 
-// besides adds a workload's own faults to a run's: alone, and each together with one of the run's.
+// besides adds a workload's own faults to a run's. They take turns: of three voters one may be changed while the others are well.
 func besides(faults []nemesis.Fault, names []string) ([]nemesis.Fault, error) {
-	all := slices.Clone(faults)
-	for i, name := range names {
-		list := name
-		if len(faults) > 0 {
-			list += "," + faults[i%len(faults)].Name + "+" + name
-		}
-		own, err := nemesis.Parse(list)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, own...)
+	if len(names) == 0 {
+		return faults, nil
 	}
+	own, err := nemesis.Parse(strings.Join(names, ","))
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(faults, own)
 	if err := nemesis.Compatible(needs(all)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotHere, err)
 	}

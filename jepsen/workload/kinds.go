@@ -34,7 +34,7 @@ type Kind struct {
 	Flags []string
 	// Least is the shortest load that shows what the workload is for (0: any).
 	Least time.Duration
-	// Faults are nemeses that belong to the workload: they strike besides a run's own ones, alone and together with them.
+	// Faults are nemeses that belong to the workload: they take turns with a run's own ones.
 	Faults []string
 }
 
