@@ -26,7 +26,10 @@ type Config struct {
 	BodySize  int     // bytes (256)
 	Messages  int     // to send in all; 0 for as many as the time allows
 	Client    Client  // (mixed)
-	Seed      uint64  // of what the workload draws
+	// SendTimeout is how long a raw producer waits for one answer (1.5 s). One that is shorter than a pause makes it send again what may be
+	// stored already.
+	SendTimeout time.Duration
+	Seed        uint64 // of what the workload draws
 	// Grace is how long a send that has begun goes on trying when the load ends (50 s: a stock client
 	// may need 30 to hear of a new leader).
 	Grace time.Duration
@@ -250,7 +253,11 @@ func (w *Queue) newSender(i int) (Sender, error) {
 	case w.stock(i):
 		return NewStockSender(addrs, name, w.cfg.Topic)
 	}
-	return newRawSender(addrs, name, w.cfg.Topic, int32(i%w.cfg.Queues), w.cfg.Queues), nil
+	s := newRawSender(addrs, name, w.cfg.Topic, int32(i%w.cfg.Queues), w.cfg.Queues)
+	if w.cfg.SendTimeout > 0 {
+		s.timeout = w.cfg.SendTimeout
+	}
+	return s, nil
 }
 
 // produce sends the i-th producer's messages one after the other at its share of the rate. Time lost to a

@@ -34,6 +34,7 @@ type rawSender struct {
 	queues   int // of the topic, for keys
 	leader   string
 	uniqueID int
+	timeout  time.Duration // of one attempt
 }
 
 // NewRawSender returns a sender that asks for the leader again after each failed attempt.
@@ -42,11 +43,11 @@ func NewRawSender(addrs []string, name, topic string, queue int32) Sender {
 }
 
 func newRawSender(addrs []string, name, topic string, queue int32, queues int) *rawSender {
-	return &rawSender{cl: client.NewCluster(nil), addrs: slices.Clone(addrs), topic: topic, name: name, queue: queue, queues: queues}
+	return &rawSender{cl: client.NewCluster(nil), timeout: rawSendTimeout, addrs: slices.Clone(addrs), topic: topic, name: name, queue: queue, queues: queues}
 }
 
 func (s *rawSender) Send(ctx context.Context, batch ...*Message) (Ack, error) {
-	ctx, cancel := context.WithTimeout(ctx, rawSendTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	for _, m := range batch {
 		if m.UniqKey == "" {
