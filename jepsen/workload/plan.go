@@ -19,8 +19,8 @@ const (
 	largest   = 4 << 20
 	// packing is what a body that cannot be made smaller may grow by in the stock client, which compresses every large one.
 	packing    = 16 << 10
-	retryEvery = 10 // so many messages have one that is sent back at first
-	deadEvery  = 40 // and so many one that is sent back always
+	retryEvery = 6  // so many messages have one that is sent back at first
+	deadEvery  = 15 // and so many one that is sent back always
 )
 
 // plan decides what a producer sends, from the seed alone.
