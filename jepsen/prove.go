@@ -43,8 +43,8 @@ func Proofs() []Proof {
 	return []Proof{
 		{Bug: seam.AckUncommitted, Workload: checker.Queue, Nemesis: "isolate", Time: 15 * time.Second, Leader: 1, By: lost},
 		{Bug: seam.SkipRaftSync, Workload: checker.Queue, Nemesis: "power-all", Time: 12 * time.Second, By: lost},
-		{Bug: seam.SkipLogSync, Workload: checker.Queue, Nemesis: "power-all", Time: 15 * time.Second, Rate: 1500, Flags: small, By: append(lost, ended, "not all nodes serve")},
-		{Bug: seam.SkipSnapshotFlush, Workload: checker.Queue, Nemesis: "power-all", Time: 15 * time.Second, Rate: 1500, Flags: small, By: append(lost, ended, "not all nodes serve")},
+		{Bug: seam.SkipLogSync, Workload: checker.Queue, Nemesis: "power-all", Time: 25 * time.Second, Rate: 1500, Flags: small, By: append(lost, ended, "not all nodes serve")},
+		{Bug: seam.SkipSnapshotFlush, Workload: checker.Queue, Nemesis: "power-all", Time: 25 * time.Second, Rate: 1500, Flags: small, By: append(lost, ended, "not all nodes serve")},
 		{Bug: seam.SkipNameSync, Workload: checker.Queue, Nemesis: "power-all", Time: 12 * time.Second, By: append(lost, ended, "not all nodes serve")},
 		{Bug: seam.ApplyTwice, Workload: checker.Queue, Nemesis: "kill", Time: 12 * time.Second, By: []string{"duplicates", "logs differ", ended}},
 		{Bug: seam.ApplyUncommitted, Workload: checker.Queue, Nemesis: "isolate", Time: 15 * time.Second, Leader: 1, By: []string{"two values at one offset", "logs differ", ended}},
@@ -158,6 +158,9 @@ func (p *Prover) run(ctx context.Context, proof Proof, bug seam.Bug, try int) (f
 		Logf: p.Logf,
 		// Raw clients look for a leader at once: that is what makes these runs short.
 		Workload: workload.Config{Kind: proof.Workload, Client: workload.Raw, Rate: cmp.Or(proof.Rate, 400), Grace: 10 * time.Second}}
+	if strings.HasPrefix(proof.Nemesis, "power") { // it is over at once: the more often, the more pages are at stake
+		cfg.Hold, cfg.Quiet = [2]time.Duration{200 * time.Millisecond, 500 * time.Millisecond}, [2]time.Duration{1500 * time.Millisecond, 2500 * time.Millisecond}
+	}
 	if bug != "" { // what was lost is not waited for; a run that is to be clean has all the time
 		cfg.Patience, cfg.Recovery, cfg.Workload.Grace = 5*time.Second, 10*time.Second, 2*time.Second
 	}

@@ -72,8 +72,11 @@ func (p *sendProposal) AppendCommand(dst []byte, storeMillis int64) []byte {
 		}
 		return command.EndAppend(dst, start, 1)
 	}
-	one := p.msg
-	for rest := seamBatch(p); len(rest) > 0; {
+	one, rest := p.msg, p.msg.Body
+	if seam.Built {
+		rest = seamBatch(p)
+	}
+	for len(rest) > 0 {
 		var e record.BatchEntry
 		e, rest, _ = record.NextBatchEntry(rest) // prepareBatch has seen that all are well-formed
 		p.merged = record.JoinProperties(p.merged[:0], e.Properties, p.props)
