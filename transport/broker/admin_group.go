@@ -75,7 +75,7 @@ func (b *Broker) consumeStats(r transport.Responder, cmd *remoting.Command) {
 		topics = []string{only}
 	}
 	_, online := b.cfg.Groups.Consumer(name)
-	var body remoting.ConsumeStats
+	body := remoting.ConsumeStats{PullOffsets: cmd.Version >= remoting.Version5_0_0}
 	for _, topic := range topics {
 		t, ok := b.cfg.Tables.Topic(topic)
 		if _, subscribed := b.cfg.Groups.Subscription(name, topic); !ok || online && !subscribed {

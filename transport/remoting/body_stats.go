@@ -163,6 +163,8 @@ type QueueConsumeStats struct {
 type ConsumeStats struct {
 	ConsumeTPS  float64
 	OffsetTable []QueueConsumeStats
+	// PullOffsets adds 5.x's pullOffset, equal to the consumer's offset: 5.x tools print the difference as messages in flight.
+	PullOffsets bool
 }
 
 // Decode reads b from body.
@@ -201,6 +203,10 @@ func (b *ConsumeStats) Encode() []byte {
 		dst = strconv.AppendInt(dst, e.ConsumerOffset, 10)
 		dst = append(dst, `,"lastTimestamp":`...)
 		dst = strconv.AppendInt(dst, e.LastTimestamp, 10)
+		if b.PullOffsets {
+			dst = append(dst, `,"pullOffset":`...)
+			dst = strconv.AppendInt(dst, e.ConsumerOffset, 10)
+		}
 		dst = append(dst, '}')
 	}
 	return append(dst, `}}`...)
