@@ -125,6 +125,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 			return nil, err
 		}
 	}
+	if kind.Tables && needs(cfg.Faults)&nemesis.NeedsLog != 0 {
+		return nil, fmt.Errorf("%w: %s puts nothing into the log", ErrNotHere, kind.Name)
+	}
 	if needs(cfg.Faults)&nemesis.NeedsSpares != 0 && cfg.First == 0 {
 		cfg.First, cfg.Nodes = cfg.Nodes, cfg.Nodes+spares
 	}

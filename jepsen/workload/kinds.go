@@ -34,6 +34,8 @@ type Kind struct {
 	Flags []string
 	// Least is the shortest load that shows what the workload is for (0: any).
 	Least time.Duration
+	// Tables is set if it changes tables and sends no messages.
+	Tables bool
 	// Faults are nemeses that belong to the workload: they take turns with a run's own ones.
 	Faults []string
 }
@@ -50,7 +52,7 @@ func Kinds() []Kind {
 	return []Kind{
 		{Name: checker.Queue, About: "unique messages of several producers, read by two consumer groups and in the end from every node"},
 		{Name: checker.Ordered, About: "messages with keys, read by Apache's ordered consumer: order of each key, one owner of a queue"},
-		{Name: checker.Offsets, About: "consumer offsets are committed and read: linearizable"},
+		{Name: checker.Offsets, About: "consumer offsets are committed and read: linearizable", Tables: true},
 		{Name: checker.Batch, About: "batches of 2 to 12: whole or not at all"},
 		{Name: checker.Delay, About: "delay levels of 1 to 7 s: not early, not late, once",
 			Flags: []string{"--message-delay-level", strings.Join(levels, " ")}},
@@ -58,7 +60,7 @@ func Kinds() []Kind {
 			Flags: []string{"--transaction-timeout", "1s", "--transaction-check-interval", "1s", "--transaction-check-max", "1000"}},
 		{Name: checker.Retry, About: "messages that consumers send back: they come again, and the hopeless become dead letters",
 			Flags: []string{"--message-delay-level", "1s 1s 1s 1s 1s 1s"}},
-		{Name: checker.Topics, About: "topics are created, changed, deleted and looked up: linearizable"},
+		{Name: checker.Topics, About: "topics are created, changed, deleted and looked up: linearizable", Tables: true},
 		{Name: checker.Sizes, About: "bodies of a few bytes to 4 MiB"},
 		{Name: checker.Retention, About: fmt.Sprintf("messages expire after %v while others are sent", kept),
 			Flags: []string{"--file-reserved-time", kept.String(), "--clean-resource-interval", "1s", "--delete-when", "00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23",
@@ -82,7 +84,7 @@ func KindOf(name string) (Kind, error) {
 
 // New returns the workload of cfg.Kind; nothing runs yet.
 func New(c *cluster.Cluster, rec *history.Recorder, cfg Config) Workload {
-	if cfg.Kind == checker.Offsets || cfg.Kind == checker.Topics {
+	if k, err := KindOf(cfg.Kind); err == nil && k.Tables {
 		return newRegisters(c, rec, cfg)
 	}
 	return NewQueue(c, rec, cfg)
