@@ -54,7 +54,7 @@ const (
 	HalfBatch Bug = "half-batch"
 	// WrongByte: now and then a node writes another byte than its peers.
 	WrongByte Bug = "wrong-byte"
-	// ServeDamage: messages are served unchecked.
+	// ServeDamage: what the log holds is served unchecked, and checked at no other time.
 	ServeDamage Bug = "serve-damage"
 	// EarlyTrim: messages expire before their time.
 	EarlyTrim Bug = "early-trim"

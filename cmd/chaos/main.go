@@ -53,8 +53,12 @@ func binary(ctx context.Context, path string) (bin string, done func(), err erro
 	return build(ctx)
 }
 
-// seamBinary builds a server with the seam, as binary does.
-func seamBinary(ctx context.Context) (bin string, done func(), err error) {
+// seamBinary returns a server with the seam: the given one, or one that is built, as binary does.
+func seamBinary(ctx context.Context, path string) (bin string, done func(), err error) {
+	if path != "" {
+		bin, err = filepath.Abs(path)
+		return bin, func() {}, err
+	}
 	return build(ctx, "-tags="+seam.Tag)
 }
 
@@ -63,7 +67,7 @@ func withSeam(ctx context.Context, cfg *jepsen.Config, faults []nemesis.Fault) (
 	if !slices.ContainsFunc(faults, func(f nemesis.Fault) bool { return f.Needs&nemesis.NeedsSeam != 0 }) {
 		return func() {}, nil
 	}
-	cfg.SeamBinary, done, err = seamBinary(ctx)
+	cfg.SeamBinary, done, err = seamBinary(ctx, "")
 	return done, err
 }
 

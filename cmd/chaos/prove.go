@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,10 +20,10 @@ import (
 
 func newProve() *cobra.Command {
 	var (
-		bugs, dir string
-		p         jepsen.Prover
-		verbose   bool
-		parallel  int
+		bugs, dir, binary string
+		p                 jepsen.Prover
+		verbose           bool
+		parallel          int
 	)
 	cmd := &cobra.Command{
 		Use:   "prove",
@@ -41,7 +41,7 @@ Bugs: ` + names(),
 			if err != nil {
 				return err
 			}
-			bin, done, err := seamBinary(cmd.Context())
+			bin, done, err := seamBinary(cmd.Context(), binary)
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ Bugs: ` + names(),
 			if verbose {
 				p.Logf = timed(out)
 			}
-			fmt.Fprintln(out, "| bug | workload × nemesis | found | after | by |\n|---|---|---|---|---|")
+			fmt.Fprintln(out, head)
 			wrong, err := proveAll(cmd.Context(), &p, proofs, parallel, func(got *jepsen.Proven) { fmt.Fprintln(out, row(got)) })
 			if wrong > 0 {
 				err = errors.Join(err, fmt.Errorf("%d of %d proofs failed; their folders are in %s", wrong, len(proofs), dir))
@@ -75,6 +75,7 @@ Bugs: ` + names(),
 	f.BoolVar(&p.Control, "control", true, "run each cell without its bug too")
 	f.Uint64Var(&p.Seed, "seed", 1, "`number` that repeats the runs' plans")
 	f.IntVar(&parallel, "parallel", 2, "`number` of proofs at a time: they mostly wait")
+	f.StringVar(&binary, "binary", "", "raftmq `executable` with the tag "+seam.Tag+" (default: built from this source)")
 	f.StringVar(&dir, "dir", "", "`folder` for what is left of a proof that failed (default a temporary one)")
 	f.BoolVar(&verbose, "verbose", false, "tell what happens")
 	return cmd
@@ -133,28 +134,24 @@ func wanted(list string) (proofs []jepsen.Proof, err error) {
 	return proofs, nil
 }
 
-// row is a line of the table.
-func row(p *jepsen.Proven) string {
-	found := "yes"
-	switch {
-	case !p.Found:
-		found = "**NO**"
-	case len(p.Clean) > 0:
-		found = "yes, but also without it: " + short(p.Clean[0])
-	}
-	text := ""
-	for _, by := range p.Seen() {
-		text = by
-		break
-	}
-	return fmt.Sprintf("| %s | %s × %s | %s | %.0f s | %s |", p.Bug, p.Workload, cmpNone(p.Nemesis), found, p.After.Round(time.Second).Seconds(), short(text))
-}
+// head and row are the lines of the table.
+const head = "| bug | workload × nemesis | found | after | by | without it |\n|---|---|---|---|---|---|"
 
-func cmpNone(nemesis string) string {
-	if nemesis == "" {
-		return none
+func row(p *jepsen.Proven) string {
+	found, by, clean := "yes", "", "not run"
+	if !p.Found {
+		found = "**NO**"
 	}
-	return nemesis
+	if seen := p.Seen(); len(seen) > 0 {
+		by = seen[0]
+	}
+	switch {
+	case len(p.Clean) > 0:
+		clean = "**" + p.Clean[0] + "**"
+	case p.Control:
+		clean = "passes"
+	}
+	return fmt.Sprintf("| %s | %s × %s | %s | %.0f s | %s | %s |", p.Bug, p.Workload, cmp.Or(p.Nemesis, none), found, p.After.Seconds(), short(by), short(clean))
 }
 
 // short is a text in one line of a table.

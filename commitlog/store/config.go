@@ -15,6 +15,7 @@ import (
 	"raftmq/commitlog/keyindex"
 	"raftmq/commitlog/mappedfile"
 	"raftmq/flush"
+	"raftmq/seam"
 )
 
 // FlushMode is flushDiskType.
@@ -123,6 +124,9 @@ type Config struct {
 }
 
 func (c *Config) fillIn() {
+	if seam.On(seam.ServeDamage) {
+		c.VerifyBytes = -1
+	}
 	if c.SegmentSize == 0 {
 		c.SegmentSize = 1 << 30
 	}

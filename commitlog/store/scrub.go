@@ -12,6 +12,7 @@ import (
 
 	"raftmq/commitlog"
 	"raftmq/commitlog/mappedfile"
+	"raftmq/seam"
 )
 
 const (
@@ -118,7 +119,7 @@ func (s *Store) writeScrub() {
 
 // scrubLoop ends with the store.
 func (s *Store) scrubLoop() {
-	if s.cfg.ScrubRate < 0 {
+	if s.cfg.ScrubRate < 0 || seam.On(seam.ServeDamage) {
 		return
 	}
 	noted := s.cfg.Now()

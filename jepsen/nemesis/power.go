@@ -60,11 +60,20 @@ func cutPower(n *cluster.Node, s *site) (all shadow.Loss, err error) {
 // rotBits is how many bits flip.
 const rotBits = 6
 
-// rot flips bits of a running node's commit log, as a disk that forgets does to pages that are read again. What is flipped is in front of the
-// recovery of no restart: only who reads finds it.
+// rot flips bits of a running node's commit log, as a disk that forgets does to pages that are read again. Then the node is killed and started,
+// which has it look at what it holds.
 func rot(_ context.Context, s *site) (*wound, error) {
 	n := s.target
 	w := &wound{nodes: []*cluster.Node{n}}
+	w.heal = func(ctx context.Context) (string, error) {
+		if err := n.Kill(); err != nil {
+			return "", err
+		}
+		if err := n.ForgetShadow(); err != nil {
+			return "", err
+		}
+		return reinstate(ctx, s.c, n)
+	}
 	files, err := filepath.Glob(filepath.Join(n.DataDir, "store", "commitlog", "*"))
 	if err != nil {
 		return w, err
