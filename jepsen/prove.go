@@ -26,6 +26,7 @@ type Proof struct {
 	Time     time.Duration // of load and faults, at the first try
 	Leader   float64       // share of faults that hit the leader; 0 for the default
 	Rate     float64       // messages a second (400: a bug shows at any rate, and some proofs run at a time)
+	Body     int           // bytes of a message (256)
 	Flags    []string      // of the servers
 	Nodes    []string      // that have the bug; nil for all
 	// By are the checks of which one must have found it, or parts of an error's text: that something else went wrong is no proof.
@@ -43,13 +44,13 @@ func Proofs() []Proof {
 	return []Proof{
 		{Bug: seam.AckUncommitted, Workload: checker.Queue, Nemesis: "isolate", Time: 15 * time.Second, Leader: 1, By: lost},
 		{Bug: seam.SkipRaftSync, Workload: checker.Queue, Nemesis: "power-all", Time: 12 * time.Second, By: lost},
-		{Bug: seam.SkipLogSync, Workload: checker.Queue, Nemesis: "power-all", Time: 25 * time.Second, Rate: 1500, Flags: small, By: append(lost, ended, "not all nodes serve")},
-		{Bug: seam.SkipSnapshotFlush, Workload: checker.Queue, Nemesis: "power-all", Time: 25 * time.Second, Rate: 1500, Flags: small, By: append(lost, ended, "not all nodes serve")},
+		{Bug: seam.SkipLogSync, Workload: checker.Queue, Nemesis: "power-all", Time: 25 * time.Second, Body: 8 << 10, Flags: small, By: append(lost, ended, "not all nodes serve")},
+		{Bug: seam.SkipSnapshotFlush, Workload: checker.Queue, Nemesis: "power-all", Time: 25 * time.Second, Body: 8 << 10, Flags: small, By: append(lost, ended, "not all nodes serve")},
 		{Bug: seam.SkipNameSync, Workload: checker.Queue, Nemesis: "power-all", Time: 12 * time.Second, By: append(lost, ended, "not all nodes serve")},
 		{Bug: seam.ApplyTwice, Workload: checker.Queue, Nemesis: "kill", Time: 12 * time.Second, By: []string{"duplicates", "logs differ", ended}},
 		{Bug: seam.ApplyUncommitted, Workload: checker.Queue, Nemesis: "isolate", Time: 15 * time.Second, Leader: 1, By: []string{"two values at one offset", "logs differ", ended}},
-		{Bug: seam.LoseQueueOffset, Workload: checker.Queue, Nemesis: "wipe", Time: 15 * time.Second, Rate: 1500, Flags: small, By: []string{"two values at one offset", "holes in a queue", "logs differ", ended}},
-		{Bug: seam.StaleReads, Workload: checker.Offsets, Nemesis: "isolate", Time: 20 * time.Second, Leader: 1, By: []string{"offsets not linearizable"}},
+		{Bug: seam.LoseQueueOffset, Workload: checker.Queue, Nemesis: "wipe", Time: 20 * time.Second, Body: 8 << 10, Flags: small, By: []string{"two values at one offset", "holes in a queue", "logs differ", ended}},
+		{Bug: seam.StaleReads, Workload: checker.Offsets, Nemesis: "isolate", Time: 30 * time.Second, Leader: 1, By: []string{"offsets not linearizable"}},
 		{Bug: seam.ForgetDelay, Workload: checker.Delay, Nemesis: "kill", Time: 15 * time.Second, Leader: 1, By: []string{"duplicates"}},
 		{Bug: seam.EarlyDelay, Workload: checker.Delay, Time: 6 * time.Second, By: []string{"delay not kept"}},
 		{Bug: seam.ReuseOffset, Workload: checker.Queue, Time: 5 * time.Second, By: []string{"two values at one offset", "other message at the acknowledged offset", ended}},
@@ -64,13 +65,13 @@ func Proofs() []Proof {
 		{Bug: seam.HalfBatch, Workload: checker.Batch, Time: 5 * time.Second, By: append(lost, "half a batch")},
 		{Bug: seam.WrongByte, Workload: checker.Queue, Time: 5 * time.Second, Nodes: []string{"n2"}, By: []string{"logs differ"}},
 		{Bug: seam.ServeDamage, Workload: checker.Queue, Nemesis: "rot", Time: 12 * time.Second, By: []string{"drained", "bytes differ"}},
-		{Bug: seam.EarlyTrim, Workload: checker.Retention, Time: 20 * time.Second, Rate: 1500, By: []string{"expired too early"}},
+		{Bug: seam.EarlyTrim, Workload: checker.Retention, Time: 40 * time.Second, Rate: 1500, By: []string{"expired too early"}},
 	}
 }
 
 // cell is the run without the bug: proofs with the same one need it once.
 func (p Proof) cell() string {
-	return fmt.Sprint(p.Workload, p.Nemesis, p.Time, p.Leader, p.Rate, p.Flags)
+	return fmt.Sprint(p.Workload, p.Nemesis, p.Time, p.Leader, p.Rate, p.Body, p.Flags)
 }
 
 // Proven is what became of a proof.
@@ -155,13 +156,13 @@ func (p Proof) expects(found string) bool {
 // run makes one run and returns what is wrong with it.
 func (p *Prover) run(ctx context.Context, proof Proof, bug seam.Bug, try int) (found []string, err error) {
 	cfg := Config{Time: proof.Time << try, Seed: p.Seed + uint64(try), Nemesis: proof.Nemesis, Binary: p.Binary, SeamBinary: p.Binary, Bug: bug, BugNodes: proof.Nodes,
-		LeaderShare: proof.Leader, Dir: filepath.Join(p.Dir, fmt.Sprintf("%s-%d", cmp.Or(string(bug), "clean-"+string(proof.Bug)), try)), Flags: append(DefaultFlags(), proof.Flags...),
+		LeaderShare: proof.Leader, Keep: true, Dir: filepath.Join(p.Dir, fmt.Sprintf("%s-%d", cmp.Or(string(bug), "clean-"+string(proof.Bug)), try)), Flags: append(DefaultFlags(), proof.Flags...),
 		Hold: [2]time.Duration{2 * time.Second, 3 * time.Second}, Quiet: [2]time.Duration{time.Second, 2 * time.Second},
 		Logf: p.Logf,
 		// Raw clients look for a leader at once: that is what makes these runs short.
-		Workload: workload.Config{Kind: proof.Workload, Client: workload.Raw, Rate: cmp.Or(proof.Rate, 400), Grace: 10 * time.Second}}
-	if strings.HasPrefix(proof.Nemesis, "power") { // it is over at once: the more often, the more pages are at stake
-		cfg.Hold, cfg.Quiet = [2]time.Duration{200 * time.Millisecond, 500 * time.Millisecond}, [2]time.Duration{1500 * time.Millisecond, 2500 * time.Millisecond}
+		Workload: workload.Config{Kind: proof.Workload, Client: workload.Raw, Rate: cmp.Or(proof.Rate, 400), BodySize: proof.Body, Grace: 10 * time.Second}}
+	if strings.HasPrefix(proof.Nemesis, "power") { // it is over at once, and there is to be something to lose
+		cfg.Hold, cfg.Quiet = [2]time.Duration{200 * time.Millisecond, 500 * time.Millisecond}, [2]time.Duration{3 * time.Second, 5 * time.Second}
 	}
 	if bug != "" { // what was lost is not waited for; a run that is to be clean has all the time
 		cfg.Patience, cfg.Recovery, cfg.Workload.Grace = 5*time.Second, 10*time.Second, 2*time.Second
