@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,11 +27,24 @@ var serverBinary = sync.OnceValues(func() (string, error) { return cluster.Build
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
+// waitingTests is how many of the parallel tests run at once, unless -parallel says otherwise: they mostly wait for timers of clients and servers.
+const waitingTests = 4
+
 func testMain(m *testing.M) int {
 	if text := os.Getenv(childEnv); text != "" {
 		return childMain(text)
 	}
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	var err error
+	if !given {
+		err = flag.Set("test.parallel", strconv.Itoa(max(waitingTests, runtime.GOMAXPROCS(0))))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if binDir, err = os.MkdirTemp("", "raftmq-e2e-"); err == nil {
 		defer os.RemoveAll(binDir)
 		err = workload.StockLog(filepath.Join(binDir, "stock-client.log"))
