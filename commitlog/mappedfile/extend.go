@@ -15,49 +15,65 @@ func (q *Queue) extend(off, need int64) (*File, error) {
 	}
 }
 
-// addFile puts the next file behind the last one, in an empty queue the file of off. makeMu is
-// held until it is in the list, or Prepare would make it a second time.
+// addFile puts the next file behind the last one, in an empty queue the file of off. One that was made ahead is taken at once, also
+// while the disk hangs in making the one after it.
 func (q *Queue) addFile(off, need int64) error {
+	if q.takePrepared(off) {
+		return nil
+	}
 	q.makeMu.Lock()
 	defer q.makeMu.Unlock()
-	from := off - off%q.o.FileSize
-	last := q.last()
-	if last != nil {
-		from = last.from + q.o.FileSize
+	if q.takePrepared(off) { // made meanwhile
+		return nil
 	}
-	f, err := q.take(from, need)
+	// Some that were made for another place: the first WriteAt of an empty queue chose another file.
+	if err := q.dropPrepared(); err != nil {
+		return err
+	}
+	from, first := q.nextFile(off)
+	f, err := q.createFile(from, need)
 	if err != nil {
 		return err
 	}
+	q.entriesDirty.Store(true)
+	q.evict()
+	q.appendFile(f, first)
+	return nil
+}
+
+// nextFile is where the file behind the last one starts, in an empty queue the file of off.
+func (q *Queue) nextFile(off int64) (from int64, first bool) {
+	if last := q.last(); last != nil {
+		return last.from + q.o.FileSize, false
+	}
+	return off - off%q.o.FileSize, true
+}
+
+// takePrepared makes the first prepared file the last one, if it is the one for off.
+func (q *Queue) takePrepared(off int64) bool {
+	q.aheadMu.Lock()
+	defer q.aheadMu.Unlock()
+	from, first := q.nextFile(off)
+	ahead := q.ahead()
+	if len(ahead) == 0 || ahead[0].from != from {
+		return false
+	}
+	rest := ahead[1:]
+	q.prepared.Store(&rest)
+	q.appendFile(ahead[0], first)
+	return true
+}
+
+func (q *Queue) appendFile(f *File, first bool) {
 	q.filesMu.Lock()
 	old := q.list()
 	files := append(make([]*File, 0, len(old)+1), old...)
 	files = append(files, f)
 	q.files.Store(&files)
 	q.filesMu.Unlock()
-	if last == nil && q.minOffset.Load() < from {
-		q.minOffset.Store(from)
+	if first && q.minOffset.Load() < f.from {
+		q.minOffset.Store(f.from)
 	}
-	return nil
-}
-
-// take returns the file that starts at from: the prepared one, or a new one. makeMu is held.
-func (q *Queue) take(from, need int64) (*File, error) {
-	if ahead := q.ahead(); len(ahead) > 0 && ahead[0].from == from {
-		rest := ahead[1:]
-		q.prepared.Store(&rest)
-		return ahead[0], nil
-	}
-	// Some that were made for another place: the first WriteAt of an empty queue chose another file.
-	if err := q.dropPrepared(); err != nil {
-		return nil, err
-	}
-	f, err := q.createFile(from, need)
-	if err == nil {
-		q.entriesDirty.Store(true)
-		q.evict()
-	}
-	return f, err
 }
 
 // Prepare makes the next files ahead of need (called by the pre-allocation goroutine), and takes
@@ -74,7 +90,10 @@ func (q *Queue) Prepare() error {
 		}
 		q.evict()
 		// Those before it as well: a file must not be on disk without its predecessor.
-		err = q.nameFiles(append(slices.Clone(q.list()), q.ahead()...))
+		q.aheadMu.Lock()
+		files := append(slices.Clone(q.list()), q.ahead()...)
+		q.aheadMu.Unlock()
+		err = q.nameFiles(files)
 		f.release() // the writer may have taken it by now, and retention removed it
 		if err != nil {
 			return err
@@ -86,9 +105,11 @@ func (q *Queue) Prepare() error {
 func (q *Queue) prepareFile() (*File, error) {
 	q.makeMu.Lock()
 	defer q.makeMu.Unlock()
-	ahead := q.ahead()
+	q.aheadMu.Lock() // the writer may take one at any moment
+	ahead, last := q.ahead(), q.last()
+	q.aheadMu.Unlock()
 	var from int64
-	if last := q.last(); last != nil {
+	if last != nil {
 		to := min(q.published.Load()-last.from+q.allocateStep(), q.o.FileSize)
 		if err := q.allocateHeld(last, to, to); err != nil {
 			return nil, err
@@ -110,7 +131,9 @@ func (q *Queue) prepareFile() (*File, error) {
 	}
 	q.entriesDirty.Store(true)
 	f.refs.Add(1)
-	more := append(slices.Clone(ahead), f)
+	q.aheadMu.Lock()
+	defer q.aheadMu.Unlock()
+	more := append(slices.Clone(q.ahead()), f)
 	q.prepared.Store(&more)
 	return f, nil
 }

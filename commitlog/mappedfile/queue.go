@@ -32,14 +32,15 @@ type Queue struct {
 	rewritten atomic.Int64
 
 	makeMu   sync.Mutex              // held while a file is made, never across a sync
-	prepared atomic.Pointer[[]*File] // made ahead, not yet in files; ascending; replaced under makeMu
+	aheadMu  sync.Mutex              // held while one moves from prepared to files, or comes into prepared; never across I/O
+	prepared atomic.Pointer[[]*File] // made ahead, not yet in files; ascending; the writer takes from it under aheadMu, all else happens under makeMu too
 
 	mapped  atomic.Int64
 	evictMu sync.Mutex // guards hand
 	hand    int
 
 	commitMu     sync.Mutex   // serialises CommitBuffers; taken before makeMu
-	flushMu      sync.Mutex   // serialises Flush; taken before commitMu and makeMu, that before filesMu
+	flushMu      sync.Mutex   // serialises Flush; taken before commitMu and makeMu, that before aheadMu, that before filesMu
 	nameMu       sync.Mutex   // serialises nameFiles
 	removeMu     sync.Mutex   // serialises DeleteBefore
 	hanged       atomic.Int64 // removed files that views still hold

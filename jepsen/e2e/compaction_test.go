@@ -302,10 +302,10 @@ func TestF85_AfterABurst(t *testing.T) {
 		t.Errorf("%d snapshots were taken in the burst, want about %d", got, 2*want)
 	}
 	for _, n := range c.Nodes() {
-		// What was written while a snapshot was taken comes on top.
-		if got := metric(t, n, "raftmq_raft_log_bytes"); got > 4*float64(snapshotBytes) {
-			t.Errorf("the Raft log of %s has %.0f bytes, its settings are %d and %d", n.ID, got, snapshotBytes, snapshotBytes)
-		}
+		// What was written while a snapshot was taken comes on top, and a busy machine is late.
+		eventually(t, 30*time.Second, n.ID+"'s Raft log is as small as its settings say", func() bool {
+			return metric(t, n, "raftmq_raft_log_bytes") <= 3*float64(snapshotBytes)
+		})
 	}
 	after := phase("after", normal, rate)
 	if extended() {
