@@ -79,7 +79,7 @@ func (b *Batch) queue(topic []byte, queueID int32) (*Queue, error) {
 }
 
 // Write stores all units and makes them readable. On a full disk (mappedfile.ErrNoSpace, ENOSPC) it may be called
-// again, any number of times; after another error the batch is useless and so is the set: the store stops.
+// again, any number of times, and so it may when Mend has made files of Failing again; after another error the batch is useless and so is the set: the store stops.
 func (b *Batch) Write() error {
 	if !b.written {
 		b.written = true

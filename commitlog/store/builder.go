@@ -42,6 +42,9 @@ func (b queueBuilder) Commit(to int64) error {
 // errStopping ends what waits for space when the store stops.
 var errStopping = errors.New("store: stopping")
 
+// mendTries bounds how often a batch is written again after files were made again.
+const mendTries = 3
+
 // spacePause is how long dispatch waits on a full disk before it looks again.
 const spacePause = 100 * time.Millisecond
 
@@ -50,6 +53,9 @@ const spacePause = 100 * time.Millisecond
 func (b queueBuilder) write() error {
 	s := b.s
 	err := b.batch.Write()
+	for tries := 0; err != nil && tries < mendTries && s.mend(b.batch.Failing(), err); tries++ {
+		err = b.batch.Write()
+	}
 	if err == nil || !isNoSpace(err) {
 		return err
 	}

@@ -156,7 +156,9 @@ func (s *Store) Get(req *GetRequest, res *GetResult) {
 		if err := s.scan(b.queue, req, res); err != nil {
 			res.dropMessages()
 			res.empty(OffsetFoundNull, req.Offset)
-			s.readFailed(err)
+			if !s.mend(b.queue, err) {
+				s.readFailed(err)
+			}
 		}
 	}
 }

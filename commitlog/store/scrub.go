@@ -210,6 +210,7 @@ func (s *Store) scrubSome() (n int64, done bool, err error) {
 		return next - from, false, nil
 	}
 	sc.mu.Unlock()
+	s.scrubFiles()
 	err = s.scrubIndex()
 	sc.mu.Lock()
 	if err != nil {

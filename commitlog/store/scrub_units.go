@@ -20,6 +20,8 @@ func (s *Store) scrubUnits(from, to int64) error {
 			n = s.damagedTo(from) - from // its units have their turn in the pass behind the repair
 		case errors.Is(err, mappedfile.ErrOutOfRange):
 			return nil // trimmed
+		case lostFile(err) && s.scrubFiles():
+			continue
 		case err != nil:
 			return err
 		}

@@ -99,6 +99,8 @@ func (s *Store) unitRepairLoop() {
 			return
 		case errors.Is(err, consumequeue.ErrRange), errors.Is(err, consumequeue.ErrClosed), errors.Is(err, mappedfile.ErrOutOfRange), errors.Is(err, mappedfile.ErrClosed):
 			// Trimmed meanwhile, or the log is being replaced, and the queues with it.
+		case lostFile(err) && s.mend(q, err):
+			continue
 		case err != nil:
 			err = fmt.Errorf("store: repair of a consume queue: %w; the queues are built again from the log at the next start", err)
 			s.fatal(errors.Join(err, s.suspendPoints()))
