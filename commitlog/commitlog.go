@@ -204,6 +204,11 @@ type Log struct {
 	damaged   atomic.Pointer[[]Damage]
 	inMemory  int64      // stagedInMemory
 	served    boundaries // of CheckServed
+	installed struct {   // of AppliedFrom
+		sync.Mutex
+		pos int64 // journal position up to which it has looked
+		end int64 // of the last installed range there
+	}
 
 	// The writer's.
 	queues             queueTable

@@ -38,6 +38,9 @@ func (l *Log) ResetTo(base int64) error {
 		return l.fail(err)
 	}
 	l.setTail(tail{end: base})
+	l.installed.Lock()
+	l.installed.pos, l.installed.end = 0, 0
+	l.installed.Unlock()
 	if err := l.release(0, math.MaxInt64); err != nil {
 		return l.fail(err)
 	}

@@ -46,6 +46,30 @@ func (l *Log) Sum(from, to int64) (uint32, error) {
 	return l.ChecksumFrom(sum, at, to)
 }
 
+// AppliedFrom is the published offset from which on every byte was applied entry by entry, so that sums of it cost no reading of the log. What came with an installation is below. The
+// first call reads the journal, later ones what is new of it.
+func (l *Log) AppliedFrom() (int64, error) {
+	l.published.Lock()
+	end := l.published.pos
+	l.published.Unlock()
+	in := &l.installed
+	in.Lock()
+	defer in.Unlock()
+	for in.pos = max(in.pos, l.journal.MinOffset()); in.pos < end; in.pos += journalRecordSize {
+		r, err := l.journal.read(in.pos)
+		if errors.Is(err, mappedfile.ErrOutOfRange) && in.pos < l.journal.MinOffset() {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			return 0, l.journal.corrupt(in.pos, err)
+		}
+		if r.kind == kindInstall {
+			in.end = r.end
+		}
+	}
+	return max(in.end, l.log.MinOffset()), nil
+}
+
 // castagnoliPoly is CRC-32C's polynomial, bit-reversed, without its highest term.
 const castagnoliPoly = 0x82f63b78
 

@@ -147,7 +147,7 @@ func (n *node) compareReplicas(ctx context.Context, compared int64) (int64, erro
 	var low, end int64
 	for i := range all {
 		if all[i].err == nil {
-			low, end = max(low, all[i].answer.LogMin), max(end, all[i].answer.LogEnd)
+			low, end = max(low, all[i].answer.LogMin, all[i].answer.LogApplied), max(end, all[i].answer.LogEnd)
 		}
 	}
 	from := max(low, compared, end-compareMost)
@@ -374,6 +374,19 @@ func (n *node) logSumOf(ctx context.Context, nodeID string, from, to int64) (uin
 		return 0, err
 	}
 	sum, _, err := c.LogSum(ctx, remoting.LogRange{Offset: from, Length: to - from})
+	return sum, err
+}
+
+// segmentSumOf asks a node, perhaps this one, for the checksum of a sealed segment, which it reads, if it must, at its scrub's pace.
+func (n *node) segmentSumOf(ctx context.Context, nodeID string, from int64) (uint32, error) {
+	if nodeID == n.cfg.NodeID {
+		return n.group.store.SegmentSum(from)
+	}
+	c, err := n.peer(ctx, nodeID)
+	if err != nil {
+		return 0, err
+	}
+	sum, _, err := c.LogSum(ctx, remoting.LogRange{Offset: from, Length: n.cfg.MappedFileSizeCommitLog, Slow: true})
 	return sum, err
 }
 

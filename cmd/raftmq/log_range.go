@@ -40,7 +40,7 @@ func (l *logRanges) register(s *transport.Server) {
 			return
 		}
 		l.pin(&req)
-		sum, err := l.store.LogSum(req.Offset, req.Offset+req.Length)
+		sum, err := l.sum(&req)
 		if err != nil {
 			l.refuse(r, &req, err)
 			return
@@ -58,6 +58,13 @@ func (l *logRanges) pin(req *remoting.LogRange) {
 	default:
 		l.store.Pin(req.Peer, req.Offset)
 	}
+}
+
+func (l *logRanges) sum(req *remoting.LogRange) (uint32, error) {
+	if req.Slow {
+		return l.store.SegmentSum(req.Offset)
+	}
+	return l.store.LogSum(req.Offset, req.Offset+req.Length)
 }
 
 func (l *logRanges) answer(req *remoting.LogRange, crc uint32) *remoting.Command {

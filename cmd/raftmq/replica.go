@@ -117,6 +117,11 @@ func (n *node) checksum(ctx context.Context, req remoting.ChecksumRequest) (any,
 	}
 	answer := remoting.ChecksumAnswer{NodeID: n.cfg.NodeID, Index: m.index, LogMin: low, LogEnd: m.logEnd,
 		Tables: fmt.Sprintf("%08x", m.tables), Queues: fmt.Sprintf("%08x", m.queues)}
+	applied, err := n.group.store.AppliedFrom()
+	if err != nil {
+		return nil, err
+	}
+	answer.LogApplied = min(applied, m.logEnd)
 	if req.Log {
 		sum, err := n.group.store.Checksum(req.From, m.logEnd)
 		if err != nil {

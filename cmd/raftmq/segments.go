@@ -40,7 +40,7 @@ func (n *node) segmentLoop(ctx context.Context) {
 				continue
 			}
 			todo--
-			if err := n.agreeOn(ctx, from, from+size); ctx.Err() == nil && told.news(from, err) {
+			if err := n.agreeOn(ctx, from); ctx.Err() == nil && told.news(from, err) {
 				n.logger.Warn("the replicas have not agreed on a segment's checksum yet, trying on", "segment", from, "error", err)
 			}
 		}
@@ -74,7 +74,7 @@ func (d disagreements) below(low int64) {
 var errNoAgreement = errors.New("too few voters have applied the same bytes, or could be asked")
 
 // agreeOn asks all voters for the checksum of a segment as they have applied it, and proposes what the majority says.
-func (n *node) agreeOn(ctx context.Context, from, to int64) error {
+func (n *node) agreeOn(ctx context.Context, from int64) error {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
 	servers, err := n.group.raft.Servers()
@@ -88,7 +88,7 @@ func (n *node) agreeOn(ctx context.Context, from, to int64) error {
 			continue
 		}
 		voters++
-		sum, err := n.logSumOf(ctx, s.ID, from, to)
+		sum, err := n.segmentSumOf(ctx, s.ID, from)
 		if err != nil {
 			n.logger.Debug("no checksum of a segment", "node", s.ID, "segment", from, "error", err)
 			continue

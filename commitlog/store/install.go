@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 
 	"raftmq/commitlog/consumequeue"
@@ -72,6 +73,7 @@ func (s *Store) emptyLog(base int64) error {
 	if err := s.log.ResetTo(base); err != nil {
 		return err
 	}
+	s.scrubber.forgetSums(0, math.MaxInt64, 0)
 	s.tails.clear()
 	return s.queues.Clear()
 }

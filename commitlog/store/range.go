@@ -15,6 +15,8 @@ var (
 	ErrRange = mappedfile.ErrOutOfRange
 	// ErrDamaged: bytes of the range are damaged on this node; it says which.
 	ErrDamaged = errors.New("store: damaged log bytes")
+	// ErrUnsummed: the scrub has not come to the segment yet; ask later.
+	ErrUnsummed = errors.New("store: the scrub has not read this segment yet")
 )
 
 // LogBytes are raw log bytes in counted views: Release them.
@@ -85,6 +87,28 @@ func (s *Store) LogSum(from, to int64) (uint32, error) {
 	}
 	sum, err := s.log.Sum(from, to)
 	return sum, damagedOr(err)
+}
+
+// SegmentSum is LogSum of a sealed segment for whoever has time. Of one that came with an installation it is what the scrub has read, as reading it all at once would
+// not be slow: ErrUnsummed until the scrub has been there.
+func (s *Store) SegmentSum(from int64) (uint32, error) {
+	if err := s.alive(); err != nil {
+		return 0, err
+	}
+	to := from + s.cfg.SegmentSize
+	if s.cfg.ScrubRate > 0 && s.log.Sealed(from) && !s.log.Journalled(from, to) {
+		if sum, ok := s.scrubber.sumOf(from); ok {
+			return sum, nil
+		}
+		return 0, fmt.Errorf("%w: segment %d", ErrUnsummed, from)
+	}
+	return s.LogSum(from, to)
+}
+
+// AppliedFrom is where the part of the log begins whose sums cost no reading of it.
+func (s *Store) AppliedFrom() (int64, error) {
+	from, err := s.log.AppliedFrom()
+	return from, damagedOr(err)
 }
 
 func damagedOr(err error) error {

@@ -165,6 +165,7 @@ func (s *Store) repairRound(ctx context.Context, damaged []commitlog.Damage) (al
 			s.repairer.repairedBytes.Add(uint64(d.To - d.From))
 			s.logger.Warn("damaged log bytes are repaired", "from", d.From, "to", d.To, "file", d.File, "offset", d.Pos)
 			s.scrubber.again.Store(true)
+			s.scrubber.forgetSums(d.From, d.To, s.cfg.SegmentSize)
 			s.goOn()
 			s.wakeRecords(d.From, d.To)
 		default:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -35,7 +36,8 @@ type scrubber struct {
 	again atomic.Bool
 
 	mu    sync.Mutex
-	state scrubState // guarded by mu
+	state scrubState       // guarded by mu
+	sums  map[int64]uint32 // of sealed segments that came with an installation; guarded by mu
 
 	// Of the loop.
 	segment int64  // that sum belongs to
@@ -128,7 +130,7 @@ func (s *Store) scrubLoop() {
 		if err != nil {
 			s.scrubFailed(err)
 		}
-		wait := time.Duration(float64(n) / float64(s.cfg.ScrubRate) * float64(time.Second))
+		wait := s.scrubTime(n)
 		if done || err != nil {
 			s.writeScrub()
 			wait = s.scrubWait(err)
@@ -196,18 +198,24 @@ func (s *Store) scrubSome() (n int64, done bool, err error) {
 			return 0, false, &commitlog.DamageError{Damages: damages}
 		}
 	}
-	if err := s.scrubSums(from, next); err != nil {
-		return 0, false, err
-	}
-	if err := s.scrubUnits(from, next); err != nil {
-		return 0, false, err
+	paced := int64(0)
+	for at := from; at < next; { // a segment after the other: an installed range may have many
+		end := min(next, at-at%s.cfg.SegmentSize+s.cfg.SegmentSize)
+		n, err := s.scrubSums(at, end)
+		if err == nil {
+			err = s.scrubUnits(at, end)
+		}
+		if err != nil {
+			return 0, false, err
+		}
+		paced, at = paced+n, end
 	}
 	s.verified.Add(uint64(next - from))
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	sc.state.At = next
 	if next > from {
-		return next - from, false, nil
+		return next - from - paced, false, nil
 	}
 	sc.mu.Unlock()
 	s.scrubFiles()
@@ -222,40 +230,81 @@ func (s *Store) scrubSome() (n int64, done bool, err error) {
 	return 0, true, nil
 }
 
-// scrubSums adds [from, to) to its segments' checksums, and compares each that is complete with the one that the replicas have agreed on.
-func (s *Store) scrubSums(from, to int64) error {
-	if s.cfg.Sums == nil {
-		return nil
-	}
+// scrubSums adds [from, to), of one segment, to its checksum, and compares it, when it is complete, with the one that the replicas have agreed on. Of much it has waited for
+// paced bytes already: an installed range comes at once.
+func (s *Store) scrubSums(from, to int64) (paced int64, err error) {
 	sc := &s.scrubber
-	for from < to {
-		segment := from - from%s.cfg.SegmentSize
-		end := min(to, segment+s.cfg.SegmentSize)
-		switch {
-		case from == segment:
-			sc.segment, sc.sum, sc.at = segment, 0, from
-		case sc.at != from || sc.segment != segment:
-			sc.at = -1
-		}
-		if sc.at >= 0 {
-			sum, err := s.log.ChecksumFrom(sc.sum, from, end)
-			switch {
-			case errors.Is(err, commitlog.ErrQuarantined), errors.Is(err, mappedfile.ErrOutOfRange):
-				sc.at = -1 // it has its turn when it is repaired, in the next pass
-			case err != nil:
-				return err
-			default:
-				sc.sum, sc.at = sum, end
-			}
-		}
-		if sc.at == segment+s.cfg.SegmentSize {
-			if want, ok := s.cfg.Sums(segment); ok && want != sc.sum {
-				s.segmentDiffers(segment, want, sc.sum)
-			}
-		}
-		from = end
+	segment := from - from%s.cfg.SegmentSize
+	switch {
+	case from == segment:
+		sc.segment, sc.sum, sc.at = segment, 0, from
+	case sc.at != from || sc.segment != segment:
+		sc.at = -1
 	}
-	return nil
+	much := to-from > 2*scrubStep
+	for sc.at >= 0 && sc.at < to {
+		end := min(to, sc.at+scrubStep)
+		sum, err := s.log.ChecksumFrom(sc.sum, sc.at, end)
+		switch {
+		case errors.Is(err, commitlog.ErrQuarantined), errors.Is(err, mappedfile.ErrOutOfRange):
+			sc.at = -1 // it has its turn when it is repaired, in the next pass
+			continue
+		case err != nil:
+			return paced, err
+		}
+		n := end - sc.at
+		sc.sum, sc.at = sum, end
+		if much {
+			paced += n
+			if !s.pause(s.scrubTime(n)) {
+				return paced, nil
+			}
+		}
+	}
+	if sc.at == segment+s.cfg.SegmentSize {
+		s.noteSum(segment, sc.sum)
+		if s.cfg.Sums == nil {
+			return paced, nil
+		}
+		if want, ok := s.cfg.Sums(segment); ok && want != sc.sum {
+			s.segmentDiffers(segment, want, sc.sum)
+		}
+	}
+	return paced, nil
+}
+
+// scrubTime is how long n bytes take at the scrub's rate.
+func (s *Store) scrubTime(n int64) time.Duration {
+	return time.Duration(float64(n) / float64(s.cfg.ScrubRate) * float64(time.Second))
+}
+
+// noteSum keeps the sum of a segment that the journal has no sums of.
+func (s *Store) noteSum(segment int64, sum uint32) {
+	if s.log.Journalled(segment, segment+s.cfg.SegmentSize) {
+		return
+	}
+	sc, low := &s.scrubber, s.log.MinOffset()
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if sc.sums == nil {
+		sc.sums = map[int64]uint32{}
+	}
+	sc.sums[segment] = sum
+	maps.DeleteFunc(sc.sums, func(at int64, _ uint32) bool { return at < low })
+}
+
+func (sc *scrubber) sumOf(segment int64) (uint32, bool) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sum, ok := sc.sums[segment]
+	return sum, ok
+}
+
+// forgetSums drops what was read of [from, to), which has changed; all of it for a log that is replaced.
+func (sc *scrubber) forgetSums(from, to, size int64) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	maps.DeleteFunc(sc.sums, func(at int64, _ uint32) bool { return at < to && at+size > from })
 }
 
 // segmentDiffers: each entry of a segment has the journal's checksum, and the segment not the replicas'. Within an installed range the journal

@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"time"
 
 	"raftmq/commitlog/keyindex"
 )
@@ -14,8 +13,7 @@ func (s *Store) scrubIndex() error {
 		return nil
 	}
 	err := x.ix.Verify(func(bytes int64) error {
-		wait := time.Duration(float64(bytes) / float64(s.cfg.ScrubRate) * float64(time.Second))
-		if !s.pause(wait) {
+		if !s.pause(s.scrubTime(bytes)) {
 			return errStopping
 		}
 		return nil

@@ -32,6 +32,8 @@ type LogRange struct {
 	// Done: this was the peer's last request.
 	Peer string
 	Done bool
+	// Slow, of RequestLogSum: the range is a sealed segment, and what the node would have to read for its sum it reads at its scrub's pace; an error until then.
+	Slow bool
 }
 
 // SetExt puts it into a request.
@@ -43,6 +45,9 @@ func (l *LogRange) SetExt(cmd *Command) {
 	}
 	if l.Done {
 		cmd.Set("done", "true")
+	}
+	if l.Slow {
+		cmd.Set("slow", "true")
 	}
 }
 
@@ -57,7 +62,7 @@ func DecodeLogRange(cmd *Command) (l LogRange, err error) {
 	if l.Offset < 0 || l.Length < 0 || l.Offset+l.Length < 0 {
 		return l, fmt.Errorf("%w: log range from %d, %d bytes", ErrFieldValue, l.Offset, l.Length)
 	}
-	l.Peer, l.Done = cmd.GetString("peer"), cmd.GetString("done") == "true"
+	l.Peer, l.Done, l.Slow = cmd.GetString("peer"), cmd.GetString("done") == "true", cmd.GetString("slow") == "true"
 	return l, nil
 }
 

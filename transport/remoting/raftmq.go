@@ -216,6 +216,8 @@ type ChecksumAnswer struct {
 	Index  uint64 `json:"index"`  // Raft index of the mark
 	LogMin int64  `json:"logMin"` // of what the node holds now
 	LogEnd int64  `json:"logEnd"` // at the mark
+	// LogApplied is where the bytes begin that the node has applied itself; those before came with a snapshot. 0 from a node that does not tell.
+	LogApplied int64 `json:"logApplied,omitempty"`
 	// Tables and Queues are CRC-32C, 8 hex digits: of the replicated tables, and of the queues' next offsets.
 	Tables string `json:"tables"`
 	Queues string `json:"queues"`
