@@ -44,12 +44,12 @@ func Proofs() []Proof {
 	return []Proof{
 		{Bug: seam.AckUncommitted, Workload: checker.Queue, Nemesis: "isolate", Time: 15 * time.Second, Leader: 1, By: lost},
 		{Bug: seam.SkipRaftSync, Workload: checker.Queue, Nemesis: "power-all", Time: 12 * time.Second, By: lost},
-		{Bug: seam.SkipLogSync, Workload: checker.Queue, Nemesis: "power-all", Time: 25 * time.Second, Body: 8 << 10, Flags: small, By: append(lost, ended, "not all nodes serve")},
-		{Bug: seam.SkipSnapshotFlush, Workload: checker.Queue, Nemesis: "power-all", Time: 25 * time.Second, Body: 8 << 10, Flags: small, By: append(lost, ended, "not all nodes serve")},
+		{Bug: seam.SkipLogSync, Workload: checker.Queue, Nemesis: "power-all", Time: 25 * time.Second, Rate: 100, Body: 64 << 10, Flags: append(small, "--flush-interval-commit-log", "5s"), By: append(lost, ended, "not all nodes serve")},
+		{Bug: seam.SkipSnapshotFlush, Workload: checker.Queue, Nemesis: "power-all", Time: 25 * time.Second, Rate: 100, Body: 64 << 10, Flags: append(small, "--flush-interval-commit-log", "5s"), By: append(lost, ended, "not all nodes serve")},
 		{Bug: seam.SkipNameSync, Workload: checker.Queue, Nemesis: "power-all", Time: 12 * time.Second, By: append(lost, ended, "not all nodes serve")},
 		{Bug: seam.ApplyTwice, Workload: checker.Queue, Nemesis: "kill", Time: 12 * time.Second, By: []string{"duplicates", "logs differ", ended}},
 		{Bug: seam.ApplyUncommitted, Workload: checker.Queue, Nemesis: "isolate", Time: 15 * time.Second, Leader: 1, By: []string{"two values at one offset", "logs differ", ended}},
-		{Bug: seam.LoseQueueOffset, Workload: checker.Queue, Nemesis: "wipe", Time: 20 * time.Second, Body: 8 << 10, Flags: small, By: []string{"two values at one offset", "holes in a queue", "logs differ", ended}},
+		{Bug: seam.LoseQueueOffset, Workload: checker.Queue, Nemesis: "wipe", Time: 20 * time.Second, Rate: 100, Body: 64 << 10, Flags: small, By: []string{"two values at one offset", "holes in a queue", "logs differ", ended}},
 		{Bug: seam.StaleReads, Workload: checker.Offsets, Nemesis: "isolate", Time: 30 * time.Second, Leader: 1, By: []string{"offsets not linearizable"}},
 		{Bug: seam.ForgetDelay, Workload: checker.Delay, Nemesis: "kill", Time: 15 * time.Second, Leader: 1, By: []string{"duplicates"}},
 		{Bug: seam.EarlyDelay, Workload: checker.Delay, Time: 6 * time.Second, By: []string{"delay not kept"}},
@@ -64,7 +64,7 @@ func Proofs() []Proof {
 		{Bug: seam.SwapBatch, Workload: checker.Batch, Time: 5 * time.Second, By: []string{"other message at the acknowledged offset", "out of order"}},
 		{Bug: seam.HalfBatch, Workload: checker.Batch, Time: 5 * time.Second, By: append(lost, "half a batch")},
 		{Bug: seam.WrongByte, Workload: checker.Queue, Time: 5 * time.Second, Nodes: []string{"n2"}, By: []string{"logs differ"}},
-		{Bug: seam.ServeDamage, Workload: checker.Queue, Nemesis: "rot", Time: 12 * time.Second, By: []string{"drained", "bytes differ"}},
+		{Bug: seam.ServeDamage, Workload: checker.Queue, Nemesis: "rot", Time: 20 * time.Second, By: []string{"drained", "bytes differ"}},
 		{Bug: seam.EarlyTrim, Workload: checker.Retention, Time: 40 * time.Second, Rate: 1500, By: []string{"expired too early"}},
 	}
 }

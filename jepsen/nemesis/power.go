@@ -1,11 +1,15 @@
 package nemesis
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"raftmq/jepsen/cluster"
 	"raftmq/seam/shadow"
@@ -82,18 +86,39 @@ func rot(_ context.Context, s *site) (*wound, error) {
 	if len(files) == 0 {
 		return w, fmt.Errorf("%w: %s has no commit log", ErrNoEffect, n.ID)
 	}
+	var flipped []string
 	for range rotBits {
 		path := files[s.rng.IntN(len(files))]
-		at, err := flipOne(path, s.rng)
+		at, err := rotOne(path, s.rng)
 		if err != nil {
 			return w, err
 		}
 		if at >= 0 {
-			w.proof += fmt.Sprintf("%s: a bit of byte %d; ", filepath.Base(path), at)
+			flipped = append(flipped, fmt.Sprintf("%s: a bit of byte %d", filepath.Base(path), at))
 		}
 	}
+	w.proof = strings.Join(flipped, ", ")
 	if w.proof == "" {
 		return w, fmt.Errorf("%w: nothing is written to the commit log of %s", ErrNoEffect, n.ID)
 	}
 	return w, nil
+}
+
+// rotOne flips a bit of a byte of a file in front of the last one that is not zero: most of a segment is written to later. -1 if there is none.
+func rotOne(path string, rng *rand.Rand) (at int64, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return -1, fmt.Errorf("nemesis: %w", err)
+	}
+	end := len(bytes.TrimRight(b, "\x00"))
+	if end == 0 {
+		return -1, nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return -1, fmt.Errorf("nemesis: %w", err)
+	}
+	at = rng.Int64N(int64(end))
+	_, err = f.WriteAt([]byte{b[at] ^ 1<<rng.IntN(8)}, at)
+	return at, errors.Join(err, f.Close())
 }
