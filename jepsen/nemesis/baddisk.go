@@ -58,7 +58,7 @@ func badDisk(fall func(rng *rand.Rand, over <-chan struct{}) illness) func(conte
 }
 
 // wellTimeout is how long a node may take to trust its disk again: it probes, and waits the longer the more often that failed.
-const wellTimeout = time.Minute
+const wellTimeout = 2 * time.Minute
 
 // well waits until a node is a member as any other: it answers, has caught up, and has nothing to say against its disk.
 func well(ctx context.Context, c *cluster.Cluster, n *cluster.Node) (time.Duration, error) {

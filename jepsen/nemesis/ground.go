@@ -64,7 +64,9 @@ func (g *Ground) prepare(n *cluster.Node, needs Needs) error {
 		return fmt.Errorf("nemesis: %w", err)
 	}
 	if needs&NeedsBadDisks != 0 {
-		n.Flags = append(n.Flags, "--disk-stall-timeout", diskStall)
+		// Key index files of the usual size are 20 MB of slots that are touched at random: after the caches were dropped each is a round trip
+		// to this program, in which the server's thread stands still.
+		n.Flags = append(n.Flags, "--disk-stall-timeout", diskStall, "--max-hash-slot-num", "20000", "--max-index-num", "80000")
 		d, err := faultfs.Mount(n.DataDir, filepath.Join(filepath.Dir(n.DataDir), "disk"))
 		if err != nil {
 			return err
