@@ -161,6 +161,21 @@ func trimmed() *Run {
 	return run
 }
 
+// Messages may expire while a queue is read: those in front of the first one that is left were read, some of them.
+func TestHolesWhereMessagesExpire(t *testing.T) {
+	read := func(run *Run, offset int64) {
+		op := *find(run, isSend(0, offset))
+		op.Kind, op.Process, op.Node = history.Drain, "drain", "n1"
+		run.Ops = append(run.Ops, op)
+	}
+	testCheck(t, "holes in a queue", trimmed, []planted{
+		{"some were read before they expired", func(run *Run) { read(run, 0); read(run, 1) }, false},
+		{"one of them is missing between", func(run *Run) { read(run, 0); read(run, 2) }, true},
+		{"one behind them is missing", func(run *Run) { drop(run, isDrain("n1", 0, 5)) }, true},
+		{"the first that is left is missing", func(run *Run) { drop(run, isDrain("n1", 0, 3)) }, true},
+	})
+}
+
 func TestExpiredTooEarly(t *testing.T) {
 	read := func(at time.Duration) func(*Run) {
 		return func(run *Run) {

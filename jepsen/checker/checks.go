@@ -215,12 +215,16 @@ func holes(v *view) Result {
 	r := Result{Name: "holes in a queue", Valid: true}
 	for _, node := range v.run.Nodes {
 		for _, q := range v.queues() {
-			next := int64(0)
+			first, copies := int64(0), v.logs[node][q]
 			if v.run.Info.Trimmed {
-				next = v.first[node][q]
+				first = v.first[node][q]
 			}
-			for _, c := range v.logs[node][q] {
-				if c.offset != next {
+			next := first
+			if len(copies) > 0 { // what was read before it expired
+				next = max(0, min(first, copies[0].offset))
+			}
+			for _, c := range copies {
+				if c.offset != next && !(c.offset == first && next < first) {
 					r.problem("%s: %v: offset %d follows %d", node, q, c.offset, next-1)
 				}
 				next = c.offset + 1
