@@ -193,9 +193,9 @@ func TestHAProxy(t *testing.T) {
 	for _, name := range names {
 		gap := all[name].gap(killed)
 		t.Logf("%s: %v without a success, a leader after %v", name, gap.Round(10*time.Millisecond), election.Round(10*time.Millisecond))
-		// A second is promised, beside the time a send may hang; the rest is for a busy machine. A push consumer's pulls
-		// that were parked on the dead leader hang for 30 s in the client.
-		if name != "push" && gap > election+timeout+4*time.Second {
+		// A second is meant, beside the time a send may hang; the rest is for a machine so busy that checks are late. Without the
+		// proxy it is 20 to 30 s. A push consumer's pulls that were parked on the dead leader hang for 30 s in the client.
+		if name != "push" && gap > election+timeout+10*time.Second {
 			t.Errorf("%s: %v without a success, and a leader after %v", name, gap, election)
 		}
 	}
