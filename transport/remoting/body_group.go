@@ -35,14 +35,23 @@ type SubscriptionData struct {
 // UnmarshalJSON fills in Java's defaults for what is absent.
 func (d *SubscriptionData) UnmarshalJSON(text []byte) error {
 	type plain SubscriptionData
-	p := plain{ExpressionType: ExpressionTag}
+	p := struct {
+		plain
+		SubVersion json.Number `json:"subVersion"` // the C++ client quotes it
+	}{plain: plain{ExpressionType: ExpressionTag}}
 	if err := json.Unmarshal(text, &p); err != nil {
 		return err
+	}
+	if p.SubVersion != "" {
+		var err error
+		if p.plain.SubVersion, err = strconv.ParseInt(p.SubVersion.String(), 10, 64); err != nil {
+			return err
+		}
 	}
 	if p.ExpressionType == "" {
 		p.ExpressionType = ExpressionTag
 	}
-	*d = SubscriptionData(p)
+	*d = SubscriptionData(p.plain)
 	return nil
 }
 
@@ -81,6 +90,41 @@ type ConsumerData struct {
 	MessageModel        string             `json:"messageModel"`
 	SubscriptionDataSet []SubscriptionData `json:"subscriptionDataSet"`
 	UnitMode            bool               `json:"unitMode"`
+}
+
+// UnmarshalJSON takes enumerations by name and, as fastjson does and the C++ client writes them, by their place in Java's.
+func (d *ConsumerData) UnmarshalJSON(text []byte) error {
+	type plain ConsumerData
+	var p struct {
+		plain
+		ConsumeFromWhere json.RawMessage `json:"consumeFromWhere"`
+		ConsumeType      json.RawMessage `json:"consumeType"`
+		MessageModel     json.RawMessage `json:"messageModel"`
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return err
+	}
+	for _, e := range []struct {
+		into  *string
+		text  json.RawMessage
+		names []string
+	}{
+		{&p.plain.ConsumeFromWhere, p.ConsumeFromWhere, []string{"CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+			"CONSUME_FROM_MIN_OFFSET", "CONSUME_FROM_MAX_OFFSET", "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP"}},
+		{&p.plain.ConsumeType, p.ConsumeType, []string{"CONSUME_ACTIVELY", "CONSUME_PASSIVELY"}},
+		{&p.plain.MessageModel, p.MessageModel, []string{"BROADCASTING", "CLUSTERING"}},
+	} {
+		if len(e.text) == 0 || string(e.text) == "null" {
+			continue
+		}
+		if n, err := strconv.Atoi(string(e.text)); err == nil && n >= 0 && n < len(e.names) {
+			*e.into = e.names[n]
+		} else if err := json.Unmarshal(e.text, e.into); err != nil {
+			return err
+		}
+	}
+	*d = ConsumerData(p.plain)
+	return nil
 }
 
 // ProducerData is one producer group of a heartbeat.

@@ -171,3 +171,21 @@ func TestAppendDouble(t *testing.T) {
 		t.Errorf("NaN is written as %s", got)
 	}
 }
+
+// TestHeartbeatOfCPP: the C++ client's heartbeat, whose enumerations are numbers and whose version is quoted.
+func TestHeartbeatOfCPP(t *testing.T) {
+	const text = `{"clientID":"c","consumerDataSet":[{"consumeFromWhere":4,"consumeType":1,"groupName":"g","messageModel":1,"subscriptionDataSet":[` +
+		`{"codeSet":["42"],"subString":"*","subVersion":"1796000000000","tagsSet":["*"],"topic":"T"}]}],"producerDataSet":[]}`
+	var b HeartbeatData
+	if err := b.Decode([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	c := b.ConsumerDataSet[0]
+	if c.ConsumeFromWhere != "CONSUME_FROM_FIRST_OFFSET" || c.ConsumeType != "CONSUME_PASSIVELY" || c.MessageModel != "CLUSTERING" ||
+		c.GroupName != "g" || c.SubscriptionDataSet[0].SubVersion != 1796000000000 || c.SubscriptionDataSet[0].Topic != "T" {
+		t.Errorf("%+v", c)
+	}
+	if err := b.Decode([]byte(`{"consumerDataSet":[{"consumeType":9}]}`)); err == nil {
+		t.Error("an enumeration's place that there is not was taken")
+	}
+}
