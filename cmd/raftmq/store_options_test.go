@@ -48,7 +48,7 @@ func TestStoreOptions(t *testing.T) {
 	leader = c.healthy()
 	s := c.await("everything to be readable", func(s [3]*nodeStatus) bool {
 		for i := range s {
-			if s[i].DispatchedTo != s[i].LogMax || s[i].LogMax != s[0].LogMax || s[i].LogMax < tiny*90 {
+			if s[i].LeaderID == "" || s[i].DispatchedTo != s[i].LogMax || s[i].LogMax != s[0].LogMax || s[i].LogMax < tiny*90 {
 				return false
 			}
 		}

@@ -94,6 +94,7 @@ func TestScrubTellsOfADamagedQueueFileOnce(t *testing.T) {
 		apply(t, s, i+1, command{topic: "A", queueID: 1, bodies: [][]byte{body(20)}})
 	}
 	settle(t, s)
+	eventually(t, "the pass that began with the store ends", func() bool { return s.ScrubStats().Passes > 0 })
 	harmUnits(t, cfg.Dir, "A", 1, 0, 100, func(n int64, u []byte) { u[11] ^= 1; u[19] ^= byte(n) })
 	s.ScrubNow()
 	eventually(t, "all units are repaired", func() bool { return s.ScrubStats().UnitsRepaired == 100 })
