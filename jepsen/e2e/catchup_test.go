@@ -171,7 +171,7 @@ func TestCatchUpThroughKillsAndLeaderChanges(t *testing.T) {
 	before := served()
 	fetched := func(to int64) {
 		t.Helper()
-		_, err := n.WaitStatus(withTimeout(t, time.Minute), "fetching", func(s remoting.NodeStatus) bool {
+		_, err := n.WaitStatus(withTimeout(t, 3*time.Minute), "fetching", func(s remoting.NodeStatus) bool {
 			return s.CatchUp != nil && s.CatchUp.At-s.CatchUp.From >= to
 		})
 		if err != nil {

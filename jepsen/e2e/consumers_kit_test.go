@@ -300,6 +300,7 @@ func (g *consumerGroup) finish(stopped ...stopSpan) {
 	next := map[string]int{}
 	lastOf := map[int32]handled{}
 	owners, owned := map[int32]int{}, map[int32]int64{} // changes of owner, and when the newest was
+	woken := map[wakened]bool{}
 	repeated := 0
 	for _, h := range g.sorted() {
 		key, number, _ := strings.Cut(h.Body, " ")
@@ -316,7 +317,7 @@ func (g *consumerGroup) finish(stopped ...stopSpan) {
 		default:
 			repeated++
 		}
-		if slices.ContainsFunc(stopped, func(s stopSpan) bool { return s.within(h) }) {
+		if slices.ContainsFunc(stopped, func(s stopSpan) bool { return s.within(h) || s.first(h, woken) }) {
 			continue
 		}
 		if last, ok := lastOf[h.Queue]; ok && last.Consumer != h.Consumer {
@@ -355,6 +356,23 @@ type stopSpan struct {
 
 func (s stopSpan) within(h handled) bool {
 	return h.Consumer == s.consumer && h.From <= s.from.UnixNano() && h.To >= s.to.UnixNano()
+}
+
+// wakened is a consumer that went on with a queue.
+type wakened struct {
+	stopSpan
+	queue int32
+}
+
+// first reports whether h is the first message of its queue that the consumer began when it went on: it may have been stopped between looking at its lock
+// and beginning. Of the next one no such thing can be said.
+func (s stopSpan) first(h handled, woken map[wakened]bool) bool {
+	key := wakened{s, h.Queue}
+	if h.Consumer != s.consumer || h.From < s.to.UnixNano() || woken[key] {
+		return false
+	}
+	woken[key] = true
+	return true
 }
 
 // brokerName is the one that all nodes of the cluster share.

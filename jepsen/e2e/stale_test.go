@@ -1,7 +1,13 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -51,6 +57,8 @@ func TestStoppedLeaderAnswersNothingStale(t *testing.T) {
 		if err := old.Pause(); err != nil {
 			t.Fatal(err)
 		}
+		// A thread that still runs may take a question and answer from what is true then; the answer leaves when the process goes on, and may.
+		eventually(t, 30*time.Second, "all threads of "+old.ID+" stand", func() bool { return standsStill(t, old.PID()) })
 		var wg sync.WaitGroup
 		answers := make(chan int64, conns*each)
 		for _, conn := range open {
@@ -95,4 +103,27 @@ func TestStoppedLeaderAnswersNothingStale(t *testing.T) {
 		}
 		old = serving(t, c)
 	}
+}
+
+// standsStill reports whether all threads of a process are stopped.
+func standsStill(t *testing.T, pid int) bool {
+	t.Helper()
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has ended since
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The name in parentheses may hold anything; the state follows the last one.
+		if i := bytes.LastIndexByte(b, ')'); i < 0 || !bytes.HasPrefix(b[i+1:], []byte(" T")) {
+			return false
+		}
+	}
+	return len(stats) > 0
 }
