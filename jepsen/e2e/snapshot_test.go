@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,17 +61,21 @@ func leads(t *testing.T, c *cluster.Cluster, n *cluster.Node, topic string, mess
 	if now := serving(t, c); now != n {
 		t.Fatalf("%s leads", now.ID)
 	}
-	for _, o := range c.Nodes() {
-		read, err := workload.ReadQueue(withTimeout(t, 30*time.Second), dial(t, o.Addrs.Client), "g", topic, 0, func(workload.Delivery) {})
-		if err != nil || read != messages {
-			t.Errorf("%s has %d of %d messages: %v", o.ID, read, messages, err)
-		}
-	}
-	sts, err := c.WaitConverged(withTimeout(t, 30*time.Second))
+	sts, err := c.WaitConverged(withTimeout(t, 30*time.Second)) // a follower shows what it knows to be committed, and hears of that a little later
 	if err != nil {
 		t.Fatal(err)
 	}
 	sameLogs(t, sts)
+	for _, o := range c.Nodes() {
+		read := 0
+		eventually(t, 30*time.Second, fmt.Sprintf("reading %d messages from %s", messages, o.ID), func() bool {
+			read, err = workload.ReadQueue(withTimeout(t, 30*time.Second), dial(t, o.Addrs.Client), "g", topic, 0, func(workload.Delivery) {})
+			return err == nil && read >= messages // its queues follow its log
+		})
+		if read != messages {
+			t.Errorf("%s has %d messages of %d", o.ID, read, messages)
+		}
+	}
 }
 
 // F25: a bit of a killed node's newest snapshot flips. It starts from the older one and its Raft log, says so, takes a new snapshot, and leads with all topics and messages. Then
