@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"raftmq/fsm"
 	"raftmq/fsm/command"
 	"raftmq/fsm/raftnode"
 
@@ -53,7 +52,7 @@ func recoverFolder(out io.Writer, dir, logStore string, yes bool) error {
 		return err
 	}
 	// Only what the snapshots say of themselves is needed; whether their log is complete shows at the start.
-	snapshots, err := fsm.OpenSnapshotFiles(filepath.Join(dir, "raft"), 2, hclog.NewNullLogger())
+	snapshots, err := raftnode.OpenSnapshotFiles(filepath.Join(dir, "raft"), 2, hclog.NewNullLogger())
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,7 @@ func openGroup(d groupDeps) (_ *brokerGroup, err error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := fsm.OpenSnapshotFiles(filepath.Join(cfg.DataDir, "raft"), 2, raftnode.QuietLogger(d.Logger.Named("raft")))
+	files, err := raftnode.OpenSnapshotFiles(filepath.Join(cfg.DataDir, "raft"), 2, raftnode.QuietLogger(d.Logger.Named("raft")))
 	if err != nil {
 		return nil, err
 	}

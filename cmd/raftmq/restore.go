@@ -162,7 +162,7 @@ func (r *restore) run(ctx context.Context) error {
 		return err
 	}
 	dir := filepath.Join(r.cfg.DataDir, "raft")
-	snapshots, err := fsm.OpenSnapshotFiles(dir, 2, r.logger)
+	snapshots, err := raftnode.OpenSnapshotFiles(dir, 2, r.logger)
 	if err != nil {
 		return err
 	}

@@ -182,7 +182,7 @@ func lastJournalled(s *inspect.Store) (last uint64, err error) {
 
 // restoreNewest restores the newest snapshot that is whole; a node without any starts empty.
 func restoreNewest(dir string, machine *fsm.FSM) error {
-	snapshots, err := fsm.OpenSnapshotFiles(dir, 2, hclog.NewNullLogger())
+	snapshots, err := raftnode.OpenSnapshotFiles(dir, 2, hclog.NewNullLogger())
 	if err != nil {
 		return err
 	}

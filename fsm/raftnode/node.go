@@ -99,8 +99,8 @@ func Open(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// syncFolders makes the names of the stores in dir, and of dir itself, durable: a file that is synced is not there after a loss of
-// power if its name was not (F35), and neither store syncs the folder that it was made in.
+// syncFolders makes the names in dir, and of dir itself, durable: a file that is synced is not there after a loss of power if its name
+// was not (F35). Neither store of Raft's, nor a snapshot, syncs the folder that it was made in.
 func syncFolders(dir string) error {
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		f, err := os.Open(d)

@@ -340,11 +340,7 @@ func (g *consumerGroup) finish(stopped ...stopSpan) {
 func (g *consumerGroup) halt(c *childProcess) time.Time {
 	g.t.Helper()
 	g.signal(c, syscall.SIGSTOP)
-	eventually(g.t, 20*time.Second, "the process stands", func() bool {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
-		_, rest, _ := strings.Cut(string(b), ") ")
-		return err == nil && strings.HasPrefix(rest, "T")
-	})
+	eventually(g.t, 20*time.Second, "the process stands", func() bool { return standsStill(g.t, c.cmd.Process.Pid) })
 	return time.Now()
 }
 

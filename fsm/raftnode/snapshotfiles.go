@@ -1,9 +1,7 @@
-package fsm
+package raftnode
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/hashicorp/go-hclog"
@@ -45,19 +43,5 @@ func (s *fileSink) Close() error {
 	if err := s.SnapshotSink.Close(); err != nil {
 		return err
 	}
-	for _, dir := range []string{filepath.Join(s.dir, s.ID()), s.dir} {
-		if err := syncDir(dir); err != nil {
-			return fmt.Errorf("fsm: snapshot %s: %w", s.ID(), err)
-		}
-	}
-	return nil
-}
-
-// syncDir makes the names in a folder durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return syncFolders(filepath.Join(s.dir, s.ID()))
 }
