@@ -33,6 +33,7 @@ const (
 	Passed  Verdict = "passed"
 	Failed  Verdict = "FAILED"
 	Skipped Verdict = "skipped" // its fault is not to be had here
+	Void    Verdict = "void"    // a fault took no effect; nothing else is wrong, and nothing is proven
 )
 
 // CellResult is what came out of a cell.
@@ -64,6 +65,9 @@ func NewCellResult(cell Cell, r *Report, err error) CellResult {
 	case err != nil:
 		out.Verdict = Failed
 	}
+	if r != nil && r.void() {
+		out.Verdict = Void
+	}
 	if err != nil && !errors.Is(err, ErrInvalid) {
 		out.Problems = append(out.Problems, err.Error())
 	}
@@ -89,7 +93,7 @@ func NewCellResult(cell Cell, r *Report, err error) CellResult {
 		}
 	}
 	for _, e := range r.Errors {
-		out.Violations++
+		out.Violations += btoi(out.Verdict != Void)
 		out.Problems = append(out.Problems, e.Error())
 	}
 	for _, g := range r.Gaps {
@@ -121,8 +125,8 @@ func btoi(b bool) int {
 
 // row is what some results add up to.
 type row struct {
-	cells, failed, skipped, again, faults, acked, ops, lost, dup, unknown, violations int
-	gap, seconds                                                                      float64
+	cells, failed, void, skipped, again, faults, acked, ops, lost, dup, unknown, violations int
+	gap, seconds                                                                            float64
 }
 
 // add counts a result. One that failed and was superseded by another run of its cell adds its load, and is not a failed cell any more.
@@ -146,13 +150,14 @@ func (t *row) add(c *CellResult, superseded bool) {
 	}
 	t.cells++
 	t.failed += btoi(c.Verdict == Failed)
+	t.void += btoi(c.Verdict == Void)
 	t.skipped += btoi(c.Verdict == Skipped)
 	t.lost += c.Lost
 	t.violations += c.Violations
 }
 
 // PrintMatrix writes what all cells found: a row for each nemesis, totals, and the runs that failed. Of several results of a cell the last one
-// counts; an earlier one adds its messages, and if it had failed it is listed all the same.
+// counts; an earlier one adds its messages, and if it had not passed it is listed all the same.
 func PrintMatrix(out io.Writer, results []CellResult) error {
 	last := map[string]int{}
 	for i := range results {
@@ -174,9 +179,9 @@ func PrintMatrix(out io.Writer, results []CellResult) error {
 		builds[c.Build]++
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\nnemesis\tcells\tfailed\trun again\tskipped\tfaults\tacknowledged\tother operations\tlost\tduplicates\tunknown\tviolations\tlongest gap\tseconds\t")
+	fmt.Fprintln(t, "\nnemesis\tcells\tfailed\tvoid\trun again\tskipped\tfaults\tacknowledged\tother operations\tlost\tduplicates\tunknown\tviolations\tlongest gap\tseconds\t")
 	line := func(name string, r *row) {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.0f\t\n", name, r.cells, r.failed, r.again, r.skipped, r.faults, r.acked, r.ops,
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.0f\t\n", name, r.cells, r.failed, r.void, r.again, r.skipped, r.faults, r.acked, r.ops,
 			r.lost, r.dup, r.unknown, r.violations, r.gap, r.seconds)
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(rows), cmp.Compare[string]) {
@@ -192,10 +197,10 @@ func PrintMatrix(out io.Writer, results []CellResult) error {
 		}
 	}
 	for i := range results {
-		if c := &results[i]; c.Verdict == Failed {
-			what := "failed"
+		if c := &results[i]; c.Verdict == Failed || c.Verdict == Void {
+			what := strings.ToLower(string(c.Verdict))
 			if last[c.Name()] != i {
-				what = "failed and was run again"
+				what += " and was run again"
 			}
 			fmt.Fprintf(out, "%s %s, seed %d, build %s: %s: %s\n", c.Workload, c.Nemesis, c.Seed, c.Build, what, strings.Join(c.Problems[:min(1, len(c.Problems))], ""))
 		}

@@ -187,6 +187,11 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return report, nil
 }
 
+// void tells that faults took no effect and that nothing else is wrong.
+func (r *Report) void() bool {
+	return len(r.Errors) > 0 && checker.Valid(r.Results) && !slices.ContainsFunc(r.Errors, func(err error) bool { return !errors.Is(err, nemesis.ErrNoEffect) })
+}
+
 // besides adds a workload's own faults to a run's. They take turns: of three voters one may be changed while the others are well.
 func besides(faults []nemesis.Fault, names []string) ([]nemesis.Fault, error) {
 	if len(names) == 0 {

@@ -16,6 +16,7 @@ import (
 	"raftmq/jepsen"
 	"raftmq/jepsen/checker"
 	"raftmq/jepsen/history"
+	"raftmq/jepsen/nemesis"
 )
 
 // run calls chaos with arguments.
@@ -130,6 +131,7 @@ type matrixOf struct {
 	dir     string
 	ran     []string
 	fails   map[string]bool // cells by workload and nemesis
+	void    map[string]int  // how often a cell's fault takes no effect
 	stop    context.CancelFunc
 	stopAt  int
 	again   bool
@@ -157,6 +159,11 @@ func (m *matrixOf) run(cells []jepsen.Cell) (out string, err error) {
 			r := &jepsen.Report{Sent: 10, Acked: 10, Ops: 20, Took: time.Second}
 			if m.fails[cell.Workload+" "+cell.Nemesis] {
 				r.Results = []checker.Result{{Name: "acknowledged but lost", Count: 3, Problems: []string{"p1-1"}}}
+				return r, jepsen.ErrInvalid
+			}
+			if name := cell.Workload + " " + cell.Nemesis; m.void[name] > 0 {
+				m.void[name]--
+				r.Errors = []error{fmt.Errorf("a %w", nemesis.ErrNoEffect)}
 				return r, jepsen.ErrInvalid
 			}
 			return r, nil
@@ -230,8 +237,8 @@ func TestMatrixGoesOn(t *testing.T) {
 			last = strings.Join(fields, " ")
 		}
 	}
-	// Cells, failed, run again, skipped, faults, acknowledged, other operations, lost.
-	if !strings.HasPrefix(last, "all 4 0 1 0 0 50 0 0 ") {
+	// Cells, failed, void, run again, skipped, faults, acknowledged, other operations, lost.
+	if !strings.HasPrefix(last, "all 4 0 0 1 0 0 50 0 0 ") {
 		t.Errorf("totals: %s", last)
 	}
 	// A damaged line in the middle is an error.
@@ -240,6 +247,28 @@ func TestMatrixGoesOn(t *testing.T) {
 	}
 	if _, err := run(t, "totals", results); err == nil || !strings.Contains(err.Error(), ":1:") {
 		t.Errorf("damaged results: %v", err)
+	}
+}
+
+// A cell whose fault took no effect proves nothing: it is run again, and if it stays so the matrix has not passed, though nothing is wrong.
+func TestVoidCells(t *testing.T) {
+	cells, err := plan("queue", "kill,pause", &jepsen.Config{Seed: 1, Nodes: 3, Time: time.Second}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		times, runs int
+		want        string
+	}{{2, 4, ""}, {3, 4, "took no effect"}} {
+		m := &matrixOf{t: t, dir: t.TempDir(), void: map[string]int{"queue pause": c.times}, content: string(goodHistory(t))}
+		out, err := m.run(cells)
+		if len(m.ran) != c.runs || c.want == "" && err != nil || !strings.Contains(fmt.Sprint(err), c.want) || strings.Contains(out, "FAILED") || !strings.Contains(out, "void") {
+			t.Errorf("void %d times: %d runs, %v\n%s", c.times, len(m.ran), err, out)
+		}
+		all, _, err := readResults(filepath.Join(m.dir, "r.jsonl"))
+		if err != nil || len(all) != c.runs || slices.ContainsFunc(all, func(r jepsen.CellResult) bool { return r.Violations != 0 }) {
+			t.Errorf("void %d times: results %+v, %v", c.times, all, err)
+		}
 	}
 }
 

@@ -53,7 +53,7 @@ func newMatrix() *cobra.Command {
 		Long: `matrix runs its cells one after the other, in an order drawn from the seed, and writes one line for
 each, and a table in the end. Results go to a file, one JSON object a line. Cells that are in it already
 are not run again, so a matrix that was interrupted goes on where it was. History and logs of failed
-cells are kept.`,
+cells are kept. A cell in which a fault took no effect is void: it proves nothing and is run up to three times.`,
 		Example: `  chaos matrix --time 60s --results night.jsonl
   chaos matrix --workloads queue,delay --nemeses kill,wipe,halves+disk-full --rates queue=1000`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -129,7 +129,7 @@ cells are kept.`,
 	fs.StringVar(&results, "results", "chaos-results.jsonl", "`file` of results; cells that are in it are not run again")
 	fs.StringVar(&dir, "dir", "", "`folder` for what is kept of failed cells (default beside the results)")
 	fs.DurationVar(&limit, "limit", 0, "begin no cell after this `duration`; 0 for none")
-	fs.BoolVar(&again, "again", false, "run cells again that failed before")
+	fs.BoolVar(&again, "again", false, "run cells again that failed before, or were void")
 	return cmd
 }
 
@@ -231,6 +231,9 @@ func cellOf(load, faults string, cfg *jepsen.Config, round int) (jepsen.Cell, er
 	return jepsen.Cell{Workload: load, Nemesis: faults, Nodes: cfg.Nodes, Seconds: cfg.Time.Seconds(), Seed: h.Sum64() % 1_000_000}, nil
 }
 
+// voidTries is how often a cell is run whose faults take no effect.
+const voidTries = 3
+
 type matrixConfig struct {
 	results, dir string
 	build        string // of the server
@@ -264,28 +267,33 @@ func runMatrix(ctx context.Context, cells []jepsen.Cell, cfg matrixConfig) error
 	for i, cell := range cells {
 		old, ok := known[cell.Name()]
 		switch {
-		case ok && (old.Verdict != jepsen.Failed || !cfg.again):
+		case ok && (old.Verdict != jepsen.Failed && old.Verdict != jepsen.Void || !cfg.again):
 			continue
 		case ctx.Err() != nil, cfg.limit > 0 && time.Since(began) > cfg.limit:
 			left++
 			continue
 		}
-		fmt.Fprintf(cfg.out, "%3d/%d %-12s %-16s ", i+1, len(cells), cell.Workload, cell.Nemesis)
-		result := oneCell(ctx, cell, &cfg, earlier)
-		result.Build = cfg.build
-		if ctx.Err() != nil {
-			fmt.Fprintln(cfg.out, "interrupted")
-			left++
-			continue
-		}
-		fmt.Fprintln(cfg.out, result.Line())
-		out = append(out, result)
-		line, err := json.Marshal(result)
-		if err != nil {
-			return err
-		}
-		if _, err := file.Write(append(line, '\n')); err != nil {
-			return err
+		for try := 1; ; try++ {
+			fmt.Fprintf(cfg.out, "%3d/%d %-12s %-16s ", i+1, len(cells), cell.Workload, cell.Nemesis)
+			result := oneCell(ctx, cell, &cfg, earlier)
+			result.Build = cfg.build
+			if ctx.Err() != nil {
+				fmt.Fprintln(cfg.out, "interrupted")
+				left++
+				break
+			}
+			fmt.Fprintln(cfg.out, result.Line())
+			out, earlier = append(out, result), append(earlier, result)
+			line, err := json.Marshal(result)
+			if err != nil {
+				return err
+			}
+			if _, err := file.Write(append(line, '\n')); err != nil {
+				return err
+			}
+			if result.Verdict != jepsen.Void || try == voidTries {
+				break
+			}
 		}
 	}
 	if err := jepsen.PrintMatrix(cfg.out, out); err != nil {
@@ -294,10 +302,15 @@ func runMatrix(ctx context.Context, cells []jepsen.Cell, cfg matrixConfig) error
 	if left > 0 {
 		fmt.Fprintf(cfg.out, "%d cells are left; the same command goes on with them\n", left)
 	}
+	void := false
 	for _, r := range newest(out) {
 		if r.Verdict == jepsen.Failed {
 			return fmt.Errorf("cells have failed; their histories are in %s", cfg.dir)
 		}
+		void = void || r.Verdict == jepsen.Void
+	}
+	if void {
+		return errors.New("faults of some cells took no effect: these say nothing")
 	}
 	return ctx.Err()
 }
@@ -321,7 +334,7 @@ func oneCell(ctx context.Context, cell jepsen.Cell, cfg *matrixConfig, earlier [
 	report, err := cfg.run(ctx, cell, dir)
 	result := jepsen.NewCellResult(cell, report, err)
 	switch {
-	case result.Verdict != jepsen.Failed, ctx.Err() != nil:
+	case result.Verdict == jepsen.Passed, result.Verdict == jepsen.Skipped, ctx.Err() != nil:
 		_ = os.RemoveAll(dir)
 	default:
 		result.Kept = dir

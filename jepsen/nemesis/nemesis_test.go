@@ -351,3 +351,19 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// A run may be called void only if nothing but the fault failed.
+func TestWorse(t *testing.T) {
+	plain, none := errors.New("plain"), fmt.Errorf("a %w", ErrNoEffect)
+	for _, c := range []struct {
+		a, b error
+		void bool
+	}{{nil, none, true}, {none, nil, true}, {none, none, true}, {none, plain, false}, {plain, none, false}, {plain, plain, false}} {
+		if got := worse(c.a, c.b); got == nil || errors.Is(got, ErrNoEffect) != c.void {
+			t.Errorf("%v and %v: %v", c.a, c.b, got)
+		}
+	}
+	if err := worse(nil, nil); err != nil {
+		t.Error(err)
+	}
+}

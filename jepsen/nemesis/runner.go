@@ -100,7 +100,7 @@ func strike(ctx context.Context, c *cluster.Cluster, rec *history.Recorder, cfg 
 		if more != "" {
 			proof += "; " + more
 		}
-		err = errors.Join(err, herr)
+		err = worse(err, herr)
 	}
 	if err == nil {
 		healed := rec.Now()
@@ -123,6 +123,22 @@ func strike(ctx context.Context, c *cluster.Cluster, rec *history.Recorder, cfg 
 	}
 	rec.End(op)
 	return err
+}
+
+// worse joins two errors; it is ErrNoEffect only if both are, or the other is nil: a fault that could not be healed is no fault without effect.
+func worse(a, b error) error {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	case errors.Is(a, ErrNoEffect) == errors.Is(b, ErrNoEffect):
+		return errors.Join(a, b)
+	case errors.Is(a, ErrNoEffect):
+		return fmt.Errorf("%w (besides: %v)", b, a)
+	default:
+		return fmt.Errorf("%w (besides: %v)", a, b)
+	}
 }
 
 func between(rng *rand.Rand, limits [2]time.Duration) time.Duration {
