@@ -65,12 +65,13 @@ type Config struct {
 	Logf func(format string, args ...any)
 }
 
-// DefaultFlags make a short run meet what a long one would: segments roll, snapshots are taken, the
-// Raft log is truncated.
+// DefaultFlags make a short run meet what a long one would: segments and key index files roll, snapshots are taken, the
+// Raft log is truncated. Index files of the usual size would have each node write 20 MB of slots here and there, whatever is sent.
 func DefaultFlags() []string {
 	return []string{
 		"--mapped-file-size-commit-log", "8MiB",
 		"--mapped-file-size-consume-queue", "40000",
+		"--max-hash-slot-num", "20000", "--max-index-num", "80000",
 		"--raft-snapshot-bytes", "16MiB",
 		"--raft-trailing-bytes", "4MiB",
 	}

@@ -34,23 +34,25 @@ func processEnv() []string {
 	return append(os.Environ(), mainVariable+"=1", "GORACE=atexit_sleep_ms=0")
 }
 
-// givenPorts is where freePorts goes on looking: tests that run at once get different ports.
+// givenPorts is how many ports freePorts has looked at: tests that run at once get different ports.
 var givenPorts atomic.Int64
 
-// freePorts finds a port P so that P to P+width are free. They are below those that the system
-// gives to outgoing connections.
+// Ports that freePorts takes: above those of jepsen/cluster, whose tests run at the same time, and below
+// those that the system gives to outgoing connections.
+const firstPort, lastPort = 25100, 32000
+
+// freePorts finds a port P so that P to P+width are free.
 func freePorts(t *testing.T, width int) int {
 	t.Helper()
-	givenPorts.CompareAndSwap(0, int64(20000+os.Getpid()%1000*8))
-	for {
-		base := int(givenPorts.Add(int64(width+1))) - width - 1
-		if base+width > 32000 {
-			t.Fatal("no free ports")
-		}
+	givenPorts.CompareAndSwap(0, int64(os.Getpid()%800*8))
+	for range lastPort - firstPort {
+		base := firstPort + (int(givenPorts.Add(int64(width+1)))-width-1)%(lastPort-firstPort-width)
 		if portsFree(base, width) {
 			return base
 		}
 	}
+	t.Fatal("no free ports")
+	return 0
 }
 
 func portsFree(base, width int) bool {

@@ -78,23 +78,38 @@ func Heal(net Network, nodes int) error {
 }
 
 // loopback is the network of any machine: one address, a range of ports, no cuts.
-type loopback struct{ addrs []Addresses }
+type loopback struct {
+	addrs []Addresses
+	guard net.Listener // nil with fixed ports
+}
 
 // Ports below the kernel's ephemeral range, so that no outgoing connection takes the port of a
-// node that is down for a moment.
+// node that is down for a moment, and below those that tests of single processes take. They are given away in blocks; whoever has a block listens at
+// its first port, so that another harness does not take the block while its nodes are down.
 const (
 	loopbackFirstPort = 10240
-	loopbackLastPort  = 32000
+	loopbackLastPort  = 25024
+	loopbackBlock     = 64
 )
 
-// NewLoopback finds ports on 127.0.0.1 that are free for TCP and UDP now: four in a row for
-// each of the nodes.
+// NewLoopback finds ports on 127.0.0.1 that are free for TCP and UDP: four in a row for each of
+// the nodes, at most 15. No other NewLoopback of this machine gets them before Close.
 func NewLoopback(nodes int) (Network, error) {
+	if nodes > (loopbackBlock-1)/4 {
+		return nil, fmt.Errorf("cluster: %d nodes on one address, at most %d", nodes, (loopbackBlock-1)/4)
+	}
 	for range 200 {
-		base := loopbackFirstPort + rand.IntN(loopbackLastPort-loopbackFirstPort-4*nodes)
-		if portsFree(base, 4*nodes) {
-			return newLoopbackAt(base, nodes, 4), nil
+		base := loopbackFirstPort + loopbackBlock*rand.IntN((loopbackLastPort-loopbackFirstPort)/loopbackBlock)
+		guard, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(base)))
+		if err != nil {
+			continue
 		}
+		if portsFree(base+1, 4*nodes) {
+			l := newLoopbackAt(base+1, nodes, 4)
+			l.guard = guard
+			return l, nil
+		}
+		_ = guard.Close()
 	}
 	return nil, fmt.Errorf("cluster: no %d free ports in a row in %d–%d", 4*nodes, loopbackFirstPort, loopbackLastPort)
 }
@@ -103,7 +118,7 @@ func NewLoopback(nodes int) (Network, error) {
 // three after it.
 func NewLoopbackAt(base, nodes int) Network { return newLoopbackAt(base, nodes, 10) }
 
-func newLoopbackAt(base, nodes, step int) Network {
+func newLoopbackAt(base, nodes, step int) *loopback {
 	l := &loopback{}
 	for i := range nodes {
 		at := func(k int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(base+step*i+k)) }
@@ -132,7 +147,14 @@ func portsFree(base, n int) bool {
 
 func (l *loopback) Addresses(n int) Addresses          { return l.addrs[n-1] }
 func (l *loopback) Wrap(_ int, argv []string) []string { return argv }
-func (l *loopback) Close() error                       { return nil }
+
+// Close gives the ports back.
+func (l *loopback) Close() error {
+	if l.guard == nil {
+		return nil
+	}
+	return l.guard.Close()
+}
 
 func (l *loopback) Cut(from, to int) error {
 	return fmt.Errorf("%w on loopback (%d to %d)", ErrNoPartitions, from, to)

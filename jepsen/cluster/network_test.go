@@ -16,6 +16,7 @@ func TestLoopbackPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer n.Close()
 	seen := map[string]bool{}
 	for i := 1; i <= 3; i++ {
 		for _, addr := range n.Addresses(i).All() {
@@ -33,6 +34,29 @@ func TestLoopbackPorts(t *testing.T) {
 	}
 	if err := n.Cut(1, 2); !errors.Is(err, ErrNoPartitions) {
 		t.Errorf("Cut on loopback: %v, want ErrNoPartitions", err)
+	}
+}
+
+// Ports stay a cluster's while its nodes are down: what is free now is not enough.
+func TestLoopbackPortsAreNotGivenTwice(t *testing.T) {
+	taken := map[string]int{}
+	for k := range 40 {
+		n, err := NewLoopback(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close()
+		for i := 1; i <= 3; i++ {
+			for _, addr := range n.Addresses(i).All() {
+				if other, ok := taken[addr]; ok {
+					t.Fatalf("%s is of networks %d and %d", addr, other, k)
+				}
+				taken[addr] = k
+			}
+		}
+	}
+	if _, err := NewLoopback(16); err == nil {
+		t.Error("ports for 16 nodes")
 	}
 }
 

@@ -150,6 +150,17 @@ func namespaces(t *testing.T) cluster.Network {
 	return n
 }
 
+// freePorts are four ports for each of some nodes, this test's until it ends.
+func freePorts(t *testing.T, nodes int) cluster.Network {
+	t.Helper()
+	n, err := cluster.NewLoopback(nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
 func leaderOf(t *testing.T, c *cluster.Cluster) *cluster.Node {
 	t.Helper()
 	n, err := c.Leader(withTimeout(t, 30*time.Second))

@@ -33,16 +33,12 @@ func (l loopback6) Addresses(n int) cluster.Addresses {
 // and by time, and the commands that show times.
 func TestF81_IPv6(t *testing.T) {
 	t.Parallel()
-	l, err := cluster.NewLoopback(3)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if six, err := net.Listen("tcp6", "[::1]:0"); err != nil {
 		t.Skipf("no IPv6 on loopback here: %v", err)
 	} else {
 		_ = six.Close()
 	}
-	c := startCluster(t, cluster.Config{Network: loopback6{l}})
+	c := startCluster(t, cluster.Config{Network: loopback6{freePorts(t, 3)}})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
 	p := newProducer(t, c)

@@ -200,10 +200,7 @@ func TestF59_AddressesChange(t *testing.T) {
 	check := stored(t, c, topicName(t), 50)
 	move := func(nodes ...*cluster.Node) {
 		t.Helper()
-		other, err := cluster.NewLoopback(len(c.Nodes()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := freePorts(t, len(c.Nodes()))
 		ctx := withTimeout(t, time.Minute)
 		for _, n := range nodes {
 			if err := n.Stop(ctx); err != nil {

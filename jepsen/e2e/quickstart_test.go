@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"raftmq/jepsen"
-	"raftmq/jepsen/cluster"
 )
 
 // The README's first command, with fewer messages: it says what became of them, and leaves
@@ -19,11 +18,7 @@ func TestQuickstart(t *testing.T) {
 	t.Parallel() // it mostly waits for stock clients to look for the new leader
 	dir := filepath.Join(t.TempDir(), "cluster")
 	// Ports of its own: eight nodes of four ports in a row hold three of ten.
-	free, err := cluster.NewLoopback(8)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(free.Addresses(1).Client)
+	_, port, err := net.SplitHostPort(freePorts(t, 8).Addresses(1).Client)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,11 +28,7 @@ func startScript(t *testing.T, bin string, flags ...string) *scriptCluster {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip(err)
 	}
-	free, err := cluster.NewLoopback(6) // 24 ports: the script leaves gaps
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(free.Addresses(1).Client)
+	_, port, err := net.SplitHostPort(freePorts(t, 6).Addresses(1).Client) // 24 ports: the script leaves gaps
 	if err != nil {
 		t.Fatal(err)
 	}
