@@ -25,52 +25,88 @@ func tooOld(version int32) *refusal {
 }
 
 // consumerStatus serves INVOKE_BROKER_TO_GET_CONSUMER_STATUS: every consumer of the group, or the one with the id that
-// clientAddr has, is asked where it is.
+// clientAddr has, is asked where it is, through the node that it is connected to.
 func (b *Broker) consumerStatus(r transport.Responder, cmd *remoting.Command) {
 	name, only := cmd.GetString("group"), cmd.GetString("clientAddr")
-	ask := &remoting.Command{Code: remoting.RequestGetConsumerStatusFromClient}
-	ask.Set("topic", cmd.GetString("topic"))
-	ask.Set("group", name)
 	members := b.cfg.Groups.Members(name)
-	if len(members) == 0 {
-		r.ReplyError(remoting.ResponseSystemError, "No Any Consumer online in the consumer group: ["+name+"]")
+	known := len(members) > 0 && (only == "" || slices.ContainsFunc(members, func(m group.Client) bool { return m.ID == only }))
+	if !b.looksElsewhere(cmd, known) {
+		b.statusOf(r, cmd, members, nil)
 		return
 	}
-	for _, m := range members {
-		if m.Version < remoting.VersionMinResetOffset {
-			answerRefusal(r, tooOld(m.Version))
-			return
-		}
-	}
+	owned := cmd.Clone()
 	if !b.apart(func() {
-		var body remoting.ConsumerStatus
-		for _, m := range members {
-			if only != "" && m.ID != only {
-				continue
-			}
-			if offsets, ok := b.askOffsets(m, ask); ok {
-				body.Clients = append(body.Clients, remoting.ClientStatus{ClientID: m.ID, Offsets: offsets})
-			}
-			if only != "" {
-				break
-			}
-		}
-		successBody(r, body.Encode())
+		others, _ := b.consumersElsewhere(b.ctx, name)
+		b.statusOf(r, owned, members, others)
 	}) {
-		r.ReplyError(remoting.ResponseSystemBusy, remarkOverload)
+		busy(r)
 	}
 }
 
-func (b *Broker) askOffsets(m group.Client, ask *remoting.Command) ([]remoting.QueueOffset, bool) {
+func (b *Broker) statusOf(r transport.Responder, cmd *remoting.Command, members []group.Client, others []consumerAt) {
+	name, only := cmd.GetString("group"), cmd.GetString("clientAddr")
+	if len(members)+len(others) == 0 {
+		r.ReplyError(remoting.ResponseSystemError, "No Any Consumer online in the consumer group: ["+name+"]")
+		return
+	}
+	if f := anyTooOld(members, others); f != nil {
+		answerRefusal(r, f)
+		return
+	}
+	ask := &remoting.Command{Code: remoting.RequestGetConsumerStatusFromClient}
+	ask.Set("topic", cmd.GetString("topic"))
+	ask.Set("group", name)
+	if !b.apart(func() {
+		var body remoting.ConsumerStatus
+		add := func(id string, invoke func(ctx context.Context) (*remoting.Command, error)) {
+			if only != "" && (id != only || len(body.Clients) > 0) {
+				return
+			}
+			if offsets, ok := b.askOffsets(id, invoke); ok {
+				body.Clients = append(body.Clients, remoting.ClientStatus{ClientID: id, Offsets: offsets})
+			}
+		}
+		for _, m := range members {
+			add(m.ID, func(ctx context.Context) (*remoting.Command, error) { return invokeClient(ctx, m, ask) })
+		}
+		for _, c := range others {
+			add(c.ClientID, func(ctx context.Context) (*remoting.Command, error) {
+				return b.cfg.Ask(ctx, c.addr, relayRequest(name, c.ClientID, ask))
+			})
+		}
+		slices.SortFunc(body.Clients, func(x, y remoting.ClientStatus) int { return cmp.Compare(x.ClientID, y.ClientID) })
+		successBody(r, body.Encode())
+	}) {
+		busy(r)
+	}
+}
+
+// anyTooOld refuses what one of a group's consumers does not understand.
+func anyTooOld(members []group.Client, others []consumerAt) *refusal {
+	for _, m := range members {
+		if m.Version < remoting.VersionMinResetOffset {
+			return tooOld(m.Version)
+		}
+	}
+	for _, c := range others {
+		if c.Version < remoting.VersionMinResetOffset {
+			return tooOld(c.Version)
+		}
+	}
+	return nil
+}
+
+// askOffsets asks a consumer where it is.
+func (b *Broker) askOffsets(id string, invoke func(ctx context.Context) (*remoting.Command, error)) ([]remoting.QueueOffset, bool) {
 	ctx, cancel := context.WithTimeout(b.ctx, askStatus)
 	defer cancel()
-	resp, err := invokeClient(ctx, m, ask)
-	if err != nil || resp.Code != remoting.ResponseSuccess || len(resp.Body) == 0 {
+	resp, err := invoke(ctx)
+	if err != nil || !succeeded(resp) || len(resp.Body) == 0 {
 		return nil, false
 	}
 	var offsets remoting.ClientOffsets
 	if err := offsets.Decode(resp.Body); err != nil {
-		b.logger.Debug("a consumer's status cannot be read", "client", m.ID, "error", err)
+		b.logger.Debug("a consumer's status cannot be read", "client", id, "error", err)
 		return nil, false
 	}
 	return offsets.MessageQueueTable, true
@@ -103,13 +139,18 @@ func (b *Broker) consumeDirectly(r transport.Responder, cmd *remoting.Command) {
 	})
 }
 
-// callConsumer passes a request on to the consumer that it names, after prepare, and its answer back (AdminBrokerProcessor.callConsumer).
+// callConsumer passes a request on to the consumer that it names, after prepare, and its answer back (AdminBrokerProcessor.callConsumer). If that is
+// connected to another node, that node does.
 func (b *Broker) callConsumer(r transport.Responder, cmd *remoting.Command, prepare func() *refusal) {
 	name, id := cmd.GetString("consumerGroup"), cmd.GetString("clientId")
 	members := b.cfg.Groups.Members(name)
 	i := slices.IndexFunc(members, func(m group.Client) bool { return m.ID == id })
 	if i < 0 {
-		r.ReplyError(remoting.ResponseSystemError, fmt.Sprintf("The Consumer <%s> <%s> not online", name, id))
+		if !b.looksElsewhere(cmd, false) {
+			notOnline(r, name, id)
+		} else if !b.apart(func() { b.callElsewhere(r, cmd, name, id) }) {
+			busy(r)
+		}
 		return
 	}
 	if v := members[i].Version; v < remoting.VersionMinRunningInfo {
@@ -122,22 +163,49 @@ func (b *Broker) callConsumer(r transport.Responder, cmd *remoting.Command, prep
 			return
 		}
 	}
-	ask := &remoting.Command{Code: cmd.Code, Ext: cmd.Ext, Body: cmd.Body}
+	ask := &remoting.Command{Code: cmd.Code, Ext: withoutForwarded(cmd.Ext), Body: cmd.Body}
 	if !b.apart(func() {
 		ctx, cancel := context.WithTimeout(b.ctx, askClient)
 		defer cancel()
 		resp, err := invokeClient(ctx, members[i], ask)
-		switch {
-		case errors.Is(err, context.DeadlineExceeded):
-			r.ReplyError(remoting.ResponseConsumeMsgTimeout, fmt.Sprintf("consumer <%s> <%s> Timeout: %v", name, id, err))
-		case err != nil:
-			r.ReplyError(remoting.ResponseSystemError, fmt.Sprintf("invoke consumer <%s> <%s> Exception: %v", name, id, err))
-		default:
-			r.Reply(resp)
-		}
+		answerCall(r, name, id, resp, err)
 	}) {
-		r.ReplyError(remoting.ResponseSystemBusy, remarkOverload)
+		busy(r)
 	}
+}
+
+func notOnline(r transport.Responder, name, id string) {
+	r.ReplyError(remoting.ResponseSystemError, fmt.Sprintf("The Consumer <%s> <%s> not online", name, id))
+}
+
+// answerCall passes a consumer's answer on, or says why there is none.
+func answerCall(r transport.Responder, name, id string, resp *remoting.Command, err error) {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		r.ReplyError(remoting.ResponseConsumeMsgTimeout, fmt.Sprintf("consumer <%s> <%s> Timeout: %v", name, id, err))
+	case err != nil:
+		r.ReplyError(remoting.ResponseSystemError, fmt.Sprintf("invoke consumer <%s> <%s> Exception: %v", name, id, err))
+	default:
+		r.Reply(resp)
+	}
+}
+
+// callElsewhere has the node that a consumer is connected to call it.
+func (b *Broker) callElsewhere(r transport.Responder, cmd *remoting.Command, name, id string) {
+	others, _ := b.consumersElsewhere(b.ctx, name)
+	i := slices.IndexFunc(others, func(c consumerAt) bool { return c.ClientID == id })
+	if i < 0 {
+		notOnline(r, name, id)
+		return
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, askClient+askWhere)
+	defer cancel()
+	resp, err := b.passOn(ctx, others[i].addr, cmd)
+	answerCall(r, name, id, resp, err)
+}
+
+func withoutForwarded(ext []remoting.Field) []remoting.Field {
+	return slices.DeleteFunc(slices.Clone(ext), func(f remoting.Field) bool { return f.Key == forwardedField })
 }
 
 // producerConnections serves GET_PRODUCER_CONNECTION_LIST. Producers send heartbeats to the leader only, to another
@@ -151,15 +219,17 @@ func (b *Broker) producerConnections(r transport.Responder, cmd *remoting.Comman
 	}
 	if !b.apart(func() {
 		var found []connectionJSON
-		for _, resp := range b.askPeers(b.ctx, forwardedRequest(remoting.RequestGetProducerConnectionList, "producerGroup", name), nil) {
+		ctx, cancel := context.WithTimeout(b.ctx, authorityWait)
+		defer cancel()
+		for _, a := range b.askPeers(ctx, forwardedRequest(remoting.RequestGetProducerConnectionList, "producerGroup", name), nil) {
 			var body producerConnectionsJSON
-			if resp.Code == remoting.ResponseSuccess && json.Unmarshal(resp.Body, &body) == nil {
+			if succeeded(a.resp) && json.Unmarshal(a.resp.Body, &body) == nil {
 				found = append(found, body.ConnectionSet...)
 			}
 		}
 		replyProducers(r, name, found)
 	}) {
-		r.ReplyError(remoting.ResponseSystemBusy, remarkOverload)
+		busy(r)
 	}
 }
 
@@ -215,9 +285,9 @@ func (b *Broker) allProducers(r transport.Responder, cmd *remoting.Command) {
 	if !b.apart(func() {
 		ctx, cancel := context.WithTimeout(b.ctx, authorityWait)
 		defer cancel()
-		for _, resp := range b.askPeers(ctx, forwardedRequest(remoting.RequestGetAllProducerInfo), nil) {
+		for _, a := range b.askPeers(ctx, forwardedRequest(remoting.RequestGetAllProducerInfo), nil) {
 			var theirs producersJSON
-			if resp.Code != remoting.ResponseSuccess || json.Unmarshal(resp.Body, &theirs) != nil {
+			if !succeeded(a.resp) || json.Unmarshal(a.resp.Body, &theirs) != nil {
 				continue
 			}
 			for name, found := range theirs.Data {
@@ -226,7 +296,7 @@ func (b *Broker) allProducers(r transport.Responder, cmd *remoting.Command) {
 		}
 		replyJSON(r, all)
 	}) {
-		r.ReplyError(remoting.ResponseSystemBusy, remarkOverload)
+		busy(r)
 	}
 }
 

@@ -114,23 +114,53 @@ func connectionsOf(members []group.Client) []connectionJSON {
 	return out
 }
 
+type consumerConnectionsJSON struct {
+	ConnectionSet     []connectionJSON                     `json:"connectionSet"`
+	ConsumeFromWhere  string                               `json:"consumeFromWhere"`
+	ConsumeType       string                               `json:"consumeType"`
+	MessageModel      string                               `json:"messageModel"`
+	SubscriptionTable map[string]remoting.SubscriptionData `json:"subscriptionTable"`
+}
+
 // consumerConnections serves GET_CONSUMER_CONNECTION_LIST.
 func (b *Broker) consumerConnections(r transport.Responder, cmd *remoting.Command) {
 	name := cmd.GetString("consumerGroup")
-	info, ok := b.cfg.Groups.Consumer(name)
-	if !ok {
+	mine := b.connectionsOfGroup(name)
+	if !b.looksElsewhere(cmd, mine != nil) {
+		replyConnections(r, name, mine)
+		return
+	}
+	if !b.apart(func() {
+		found, as := b.consumersElsewhere(b.ctx, name)
+		if mine == nil && as != nil {
+			mine, as.ConnectionSet = as, nil
+		}
+		for _, c := range found {
+			mine.ConnectionSet = append(mine.ConnectionSet, c.connectionJSON)
+		}
+		replyConnections(r, name, mine)
+	}) {
+		busy(r)
+	}
+}
+
+func replyConnections(r transport.Responder, name string, all *consumerConnectionsJSON) {
+	if all == nil || len(all.ConnectionSet) == 0 {
 		r.ReplyError(remoting.ResponseConsumerNotOnline, "the consumer group["+name+"] not online")
 		return
+	}
+	replyJSON(r, all)
+}
+
+// connectionsOfGroup is what this node knows of a group, nil if that is nothing.
+func (b *Broker) connectionsOfGroup(name string) *consumerConnectionsJSON {
+	info, ok := b.cfg.Groups.Consumer(name)
+	if !ok {
+		return nil
 	}
 	table := make(map[string]remoting.SubscriptionData, len(info.Subscriptions))
 	for _, s := range info.Subscriptions {
 		table[s.Topic] = wireSubscription(s)
 	}
-	replyJSON(r, struct {
-		ConnectionSet     []connectionJSON                     `json:"connectionSet"`
-		ConsumeFromWhere  string                               `json:"consumeFromWhere"`
-		ConsumeType       string                               `json:"consumeType"`
-		MessageModel      string                               `json:"messageModel"`
-		SubscriptionTable map[string]remoting.SubscriptionData `json:"subscriptionTable"`
-	}{connectionsOf(info.Members), info.FromWhere, info.Type, info.Model, table})
+	return &consumerConnectionsJSON{connectionsOf(info.Members), info.FromWhere, info.Type, info.Model, table}
 }

@@ -84,7 +84,20 @@ func (b *Broker) subscriptionOf(r transport.Responder, cmd *remoting.Command) {
 		data := wireSubscription(sub)
 		out.Subscription = &data
 	}
-	replyJSON(r, out)
+	if out.Subscription != nil || !b.looksElsewhere(cmd, false) {
+		replyJSON(r, out)
+		return
+	}
+	if !b.apart(func() {
+		if _, as := b.consumersElsewhere(b.ctx, name); as != nil {
+			if data, ok := as.SubscriptionTable[topic]; ok {
+				out.Subscription = &data
+			}
+		}
+		replyJSON(r, out)
+	}) {
+		busy(r)
+	}
 }
 
 func wireSubscription(s *group.Subscription) remoting.SubscriptionData {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"maps"
 	"math"
 	"slices"
@@ -31,16 +32,18 @@ func (b *Broker) resetOffset(r transport.Responder, cmd *remoting.Command) {
 		return
 	}
 	members := b.cfg.Groups.Members(h.Group)
-	if len(members) == 0 {
+	var others []consumerAt
+	if b.cfg.Peers != nil && (len(members) == 0 || b.learning()) { // whichever node the tool asked
+		others, _ = b.consumersElsewhere(b.ctx, h.Group)
+	}
+	if len(members)+len(others) == 0 {
 		r.ReplyError(remoting.ResponseConsumerNotOnline, "Consumer not online, so can not reset offset, Group: "+h.Group+" Topic: "+h.Topic+
 			" Timestamp: "+strconv.FormatInt(h.Timestamp, 10))
 		return
 	}
-	for _, m := range members {
-		if m.Version < remoting.VersionMinResetOffset {
-			answerRefusal(r, tooOld(m.Version))
-			return
-		}
+	if f := anyTooOld(members, others); f != nil {
+		answerRefusal(r, f)
+		return
 	}
 	body := (&remoting.OffsetTable{OffsetTable: offsets}).Encode()
 	tell := &remoting.Command{Code: remoting.RequestResetConsumerClientOffset, Body: body}
@@ -58,7 +61,19 @@ func (b *Broker) resetOffset(r transport.Responder, cmd *remoting.Command) {
 			b.logger.Warn("a consumer was not told of its new offsets", "group", h.Group, "client", m.ID, "error", err)
 		}
 	}
+	b.tellElsewhere(h.Group, others, tell)
 	r.Reply(&remoting.Command{Remark: remarkNoCode, Body: body})
+}
+
+// tellElsewhere passes a one-way request on to consumers that are connected to other nodes.
+func (b *Broker) tellElsewhere(name string, others []consumerAt, tell *remoting.Command) {
+	ctx, cancel := context.WithTimeout(b.ctx, authorityWait)
+	defer cancel()
+	for _, c := range others {
+		if !b.relayToClient(ctx, c.addr, name, c.ClientID, tell) {
+			b.logger.Warn("a consumer of another node was not told of its new offsets", "group", name, "client", c.ClientID, "address", c.addr)
+		}
+	}
 }
 
 // resetTargets are the offsets that a group goes back to.

@@ -40,9 +40,10 @@ type Broker struct {
 	pulls     sync.Pool // *pull
 	probes    sync.Pool // *probe
 
-	segmentSize atomic.Int64 // from the cluster settings, 0 until they are known
-	delayLevels atomic.Int32 // their number, likewise
-	knewLeader  atomic.Bool  // a leader has been known since start
+	segmentSize atomic.Int64              // from the cluster settings, 0 until they are known
+	delayLevels atomic.Int32              // their number, likewise
+	knewLeader  atomic.Bool               // a leader has been known since start
+	readySince  atomic.Pointer[time.Time] // when this node's newest leadership began, nil for never
 
 	topics   overlay
 	groups   groupCreator
@@ -56,6 +57,8 @@ type Broker struct {
 	counters counters
 	counting counting
 	refused  refusedPuts
+	located  located
+	others   otherIDs
 
 	locks struct {
 		sync.Mutex        // taken before the registry's
@@ -122,6 +125,7 @@ func (b *Broker) Register(s *transport.Server) {
 		s.Handle(code, b.sendReply)
 	}
 	s.Handle(remoting.RequestRelayReply, b.relayReply)
+	s.Handle(remoting.RequestRelayClient, b.relayClient)
 	for _, code := range []int32{remoting.RequestPullMessage, remoting.RequestLitePullMessage} {
 		s.HandleInline(code, b.handlePull)
 	}
@@ -161,6 +165,10 @@ func (b *Broker) StateChanged(s raftnode.State) {
 
 	if s.LeaderID != "" {
 		b.knewLeader.Store(true)
+	}
+	if s.Ready && (!last.Ready || last.Term != s.Term) {
+		now := b.cfg.Now()
+		b.readySince.Store(&now)
 	}
 	b.beginLocks()
 	if last.Ready && (!s.Ready || last.Term != s.Term) {

@@ -2,20 +2,18 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"raftmq/transport"
 	"raftmq/transport/remoting"
 )
 
-const (
-	// learnTime is how long after its start a node may not know all members yet: clients send heartbeats every 30 s.
-	learnTime = 35 * time.Second
-	learnPoll = 50 * time.Millisecond
-)
+const learnPoll = 50 * time.Millisecond
 
 // consumerList serves GET_CONSUMER_LIST_BY_GROUP (ConsumerManageProcessor) from what heartbeats told
-// this node: consumers send them to every node of a route. A node that has just started knows too little to say that a group has no
+// this node: consumers send them to every node of a route. A node that is learning adds what others know: members that it does not
+// name would give up their queues. One that has just started knows too little to say that a group has no
 // members: it waits for a heartbeat first.
 func (b *Broker) consumerList(r transport.Responder, cmd *remoting.Command) {
 	var h remoting.ConsumerGroupHeader
@@ -24,24 +22,29 @@ func (b *Broker) consumerList(r transport.Responder, cmd *remoting.Command) {
 		return
 	}
 	group := h.ConsumerGroup
-	if b.replyConsumers(r, group) {
+	ids := b.cfg.Groups.Consumers(group)
+	elsewhere := b.looksElsewhere(cmd, len(ids) > 0)
+	wait := len(ids) == 0 && b.cfg.Now().Sub(b.start) < learnTime && cmd.Get(forwardedField) == nil
+	if !elsewhere && !wait {
+		replyConsumers(r, group, ids)
 		return
 	}
-	noConsumer := "no consumer for this group, " + group
-	if b.cfg.Now().Sub(b.start) >= learnTime {
-		emptyExt(r, remoting.ResponseSystemError, noConsumer)
-		return
-	}
-	if !b.spawn(func() {
-		if !b.awaitConsumers(r, group) {
-			emptyExt(r, remoting.ResponseSystemError, noConsumer)
+	if !b.apart(func() {
+		if elsewhere {
+			ids = append(ids, b.idsElsewhere(group)...)
 		}
+		if len(ids) == 0 && wait {
+			ids = b.awaitConsumers(group)
+		}
+		slices.Sort(ids)
+		replyConsumers(r, group, slices.Compact(ids))
 	}) {
-		emptyExt(r, remoting.ResponseSystemError, noConsumer)
+		busy(r)
 	}
 }
 
-func (b *Broker) awaitConsumers(r transport.Responder, group string) bool {
+// awaitConsumers waits for a heartbeat of a consumer of the group, and returns none after a while.
+func (b *Broker) awaitConsumers(group string) []string {
 	ctx, cancel := context.WithTimeout(b.ctx, authorityWait)
 	defer cancel()
 	tick := time.NewTicker(learnPoll)
@@ -49,21 +52,19 @@ func (b *Broker) awaitConsumers(r transport.Responder, group string) bool {
 	for {
 		select {
 		case <-tick.C:
-			if b.replyConsumers(r, group) {
-				return true
+			if ids := b.cfg.Groups.Consumers(group); len(ids) > 0 {
+				return ids
 			}
 		case <-ctx.Done():
-			return false
+			return nil
 		}
 	}
 }
 
-// replyConsumers answers if the group has members.
-func (b *Broker) replyConsumers(r transport.Responder, group string) bool {
-	ids := b.cfg.Groups.Consumers(group)
+func replyConsumers(r transport.Responder, group string, ids []string) {
 	if len(ids) == 0 {
-		return false
+		emptyExt(r, remoting.ResponseSystemError, "no consumer for this group, "+group)
+		return
 	}
 	r.Reply(&remoting.Command{Ext: []remoting.Field{}, Body: (&remoting.ConsumerList{ConsumerIDList: ids}).Encode()})
-	return true
 }

@@ -41,6 +41,7 @@ func (b *Broker) relay(w heldWrite) bool {
 		b.relaying.Add(-int64(w.size))
 		return false
 	}
+	b.learnSender(w)
 	b.counters.relayedWrites.Add(1)
 	b.counters.relayedAt.Store(b.cfg.Now().UnixMilli())
 	return true

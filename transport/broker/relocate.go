@@ -6,7 +6,6 @@ import (
 	"raftmq/commitlog/record"
 	"raftmq/fsm/metadata"
 	"raftmq/fsm/raftnode"
-	"raftmq/membership/group"
 	"raftmq/transport/remoting"
 )
 
@@ -49,12 +48,7 @@ func (p *sendProposal) prepareHalf(cmd *remoting.Command, props *sendProperties)
 	if f := b.topics.require(rwTopic(metadata.HalfTopic, 1)); f != nil {
 		return f
 	}
-	if len(props.group) > 0 && cmd.Get(forwardedField) == nil {
-		c := group.Client{Conn: p.r.Conn, ID: p.r.Conn.RemoteAddr().String(), Language: cmd.Language, Version: p.r.Version}
-		if b.cfg.Groups.LearnProducer(props.group, c) {
-			b.dropIfClosed(p.r.Conn)
-		}
-	}
+	b.learnProducer(p.r, cmd, props.group)
 	p.msg.SysFlag &^= record.SysFlagTransaction
 	p.props = appendHidden(p.props[:0], p.h.Properties, b.cfg.ClusterName, 0, p.msg.Topic, p.msg.QueueID)
 	return p.hide(halfTopic, 0, props.wait)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"raftmq/commitlog/record"
@@ -128,80 +127,32 @@ func invokeClient(ctx context.Context, c group.Client, cmd *remoting.Command) (*
 // pushReplyElsewhere asks all other nodes at once. 206: none of them knows the client.
 func (b *Broker) pushReplyElsewhere(ctx context.Context, client string, push *remoting.Command) (code int32) {
 	code = remoting.ResponseConsumerNotOnline
-	for _, resp := range b.askPeers(ctx, func() *remoting.Command {
+	for _, a := range b.askPeers(ctx, func() *remoting.Command {
 		relay := &remoting.Command{Code: remoting.RequestRelayReply, Ext: append([]remoting.Field{}, push.Ext...), Body: push.Body}
 		relay.Set(remoting.RelayClientField, client)
 		return relay
-	}, func(resp *remoting.Command) bool { return resp.Code == remoting.ResponseSuccess }) {
-		switch resp.Code {
+	}, succeeded) {
+		switch a.resp.Code {
 		case remoting.ResponseSuccess:
-			return resp.Code
+			return a.resp.Code
 		case remoting.ResponseConsumerNotOnline:
 		default:
-			code = resp.Code
+			code = a.resp.Code
 		}
 	}
 	return code
 }
 
-// askPeers sends a request to all other nodes at once and returns the answers that came, after the first that is enough or after
-// all. Nodes that could not be reached are left out.
-func (b *Broker) askPeers(ctx context.Context, request func() *remoting.Command, enough func(*remoting.Command) bool) (answers []*remoting.Command) {
-	if b.cfg.Peers == nil {
-		return nil
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	for _, addr := range b.cfg.Peers() {
-		wg.Go(func() {
-			resp, err := b.cfg.Ask(ctx, addr, request())
-			if err != nil {
-				b.logger.Debug("node was not reached", "address", addr, "error", err)
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			answers = append(answers, resp)
-			if enough != nil && enough(resp) {
-				cancel() // the others' answers are of no interest
-			}
-		})
-	}
-	wg.Wait()
-	return answers
-}
-
 // relayReply serves RequestRelayReply: another node has a reply for a producer that may be connected to this one.
 func (b *Broker) relayReply(r transport.Responder, cmd *remoting.Command) {
 	client := cmd.GetString(remoting.RelayClientField)
-	push := cmd.Clone()
-	push.Code = remoting.RequestPushReplyMessageToClient
-	push.Version = 0
-	for i := range push.Ext {
-		if push.Ext[i].Key == remoting.RelayClientField {
-			push.Ext = append(push.Ext[:i], push.Ext[i+1:]...)
-			break
-		}
-	}
+	push := carried(cmd, remoting.RequestPushReplyMessageToClient)
 	if !b.apart(func() {
 		ctx, cancel := context.WithTimeout(b.ctx, askClient)
 		defer cancel()
 		r.ReplyError(b.pushReplyHere(ctx, client, push), "")
 	}) {
-		r.ReplyError(remoting.ResponseSystemBusy, remarkOverload)
-	}
-}
-
-// learnRequester makes the connection of a request known as the one to which its reply goes. Retried messages and those that
-// another node passed on come from elsewhere.
-func (b *Broker) learnRequester(r transport.Responder, cmd *remoting.Command, client []byte) {
-	if cmd.Get(forwardedField) != nil {
-		return
-	}
-	if b.cfg.Groups.LearnRequester(client, group.Client{Conn: r.Conn, Language: cmd.Language, Version: r.Version}) {
-		b.dropIfClosed(r.Conn)
+		busy(r)
 	}
 }
 

@@ -3,7 +3,6 @@ package broker
 import (
 	"bytes"
 	"errors"
-	"math/rand/v2"
 	"strconv"
 
 	"raftmq/commitlog/record"
@@ -130,8 +129,8 @@ func (p *endProposal) answer() {
 }
 
 // CheckTransaction asks one live producer of a half message's group for the state of its transaction
-// (AbstractTransactionalMessageCheckListener.sendCheckMessage). It reports whether somebody was asked. It
-// implements transaction.Checker.
+// (AbstractTransactionalMessageCheckListener.sendCheckMessage), whichever node that is connected to. It reports whether somebody was asked:
+// false too when another node took the request and did not say in time what became of it. It implements transaction.Checker.
 func (b *Broker) CheckTransaction(half record.View, times int) bool {
 	var m record.Message
 	if _, err := record.Decode(half, &m); err != nil {
@@ -152,14 +151,7 @@ func (b *Broker) CheckTransaction(half record.View, times int) bool {
 	msgID := record.AppendMessageID(nil, m.StoreHost, m.PhyOffset)
 	(&remoting.CheckTransactionHeader{TranStateTableOffset: m.QueueOffset, CommitLogOffset: m.PhyOffset, MsgID: string(unique),
 		TransactionID: string(unique), OffsetMsgID: string(msgID)}).Encode(&cmd)
-	producers := b.cfg.Groups.Producers(string(group))
-	for i, first := 0, rand.IntN(max(1, len(producers))); i < len(producers); i++ {
-		c, ok := producers[(first+i)%len(producers)].Conn.(oneWaySender)
-		if ok && c.SendOneWay(&cmd) == nil {
-			return true
-		}
-	}
-	return false
+	return tellOne(b.cfg.Groups.Producers(string(group)), "", &cmd) || b.tellProducerElsewhere(string(group), &cmd)
 }
 
 // withCheckTimes sets TRANSACTION_CHECK_TIMES, unless there is no room for it.

@@ -133,6 +133,11 @@ const (
 	// RequestRelayReply has a node hand a reply to the requester that it is connected to: ext and body are those of
 	// PUSH_REPLY_MESSAGE_TO_CLIENT, and RelayClientField names the client. Answered 206 by a node that does not know it.
 	RequestRelayReply int32 = 9040
+	// RequestRelayClient has a node pass a request on to a client that is connected to it: ext and body are the request's, RelayCodeField its
+	// code, RelayGroupField the group and RelayClientField the client in it ("": any). CHECK_TRANSACTION_STATE to producers and
+	// RESET_CONSUMER_CLIENT_OFFSET to consumers are answered when they are sent, GET_CONSUMER_STATUS_FROM_CLIENT as the consumer answers; no
+	// others are passed on. Answered 206 by a node without such a client.
+	RequestRelayClient int32 = 9041
 	// RequestLeave makes the node that is asked leave its cluster for good and end; the answer comes when it is out.
 	RequestLeave int32 = 9008
 	// RequestUpgrade raises the cluster's feature level to what all members can apply; body UpgradeRequest, answer UpgradeAnswer. Leader.
@@ -146,8 +151,12 @@ const (
 	RequestBackupState int32 = 9033
 )
 
-// RelayClientField is the ext field of RequestRelayReply with the client's id.
-const RelayClientField = "raftmqClient"
+// Ext fields of RequestRelayReply and RequestRelayClient: the client's id, its group, and the code of the request to it.
+const (
+	RelayClientField = "raftmqClient"
+	RelayGroupField  = "raftmqGroup"
+	RelayCodeField   = "raftmqCode"
+)
 
 // TransferRequest is the body of RequestTransferLeadership.
 type TransferRequest struct {

@@ -325,6 +325,8 @@ func RequestCodeName(code int32) string {
 		return "CHECKSUM"
 	case RequestRelayReply:
 		return "RELAY_REPLY"
+	case RequestRelayClient:
+		return "RELAY_CLIENT"
 	case RequestLeave:
 		return "LEAVE"
 	case RequestUpgrade:
