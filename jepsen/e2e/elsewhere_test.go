@@ -60,6 +60,7 @@ func (c *rawClient) beat(t *testing.T, body string) {
 
 // Clients are found whichever node they are connected to: by the leader's check-backs, also when the leader has just changed, and by what mqadmin asks any node.
 func TestClientsOfAnyNode(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, cluster.Config{Flags: transactionFlags()})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
@@ -104,7 +105,7 @@ func checkOfOldLeader(t *testing.T, c *cluster.Cluster, topic string) {
 	}
 	begin := <-moved
 	lc := dial(t, leaderOf(t, c).Addrs.Client)
-	eventually(t, 15*time.Second, "commit after a check of the new leader's", func() bool { return maxOffset(t, lc, topic, 0) == before+1 })
+	eventually(t, 25*time.Second, "commit after a check of the new leader's", func() bool { return maxOffset(t, lc, topic, 0) == before+1 })
 	t.Logf("committed %v after the new leader served", time.Since(begin))
 }
 
@@ -121,7 +122,7 @@ func checkOfFollower(t *testing.T, c *cluster.Cluster, topic string) {
 	}
 	_ = sender.Close()
 	begin := time.Now()
-	eventually(t, 15*time.Second, "a check", func() bool { return producer.count(remoting.RequestCheckTransactionState) > 0 })
+	eventually(t, 25*time.Second, "a check", func() bool { return producer.count(remoting.RequestCheckTransactionState) > 0 })
 	t.Logf("asked %v after the half message", time.Since(begin))
 	producer.mu.Lock()
 	var check remoting.CheckTransactionHeader
@@ -139,7 +140,7 @@ func checkOfFollower(t *testing.T, c *cluster.Cluster, topic string) {
 	if resp := invoke(t, producer.Client, end); resp.Code != 0 {
 		t.Fatalf("%d %s", resp.Code, resp.Remark)
 	}
-	eventually(t, 15*time.Second, "the commit", func() bool { return maxOffset(t, producer.Client, topic, 0) == before+1 })
+	eventually(t, 25*time.Second, "the commit", func() bool { return maxOffset(t, producer.Client, topic, 0) == before+1 })
 }
 
 // A consumer is connected to one node, whichever that is; every node answers what mqadmin asks about it.
@@ -189,7 +190,7 @@ func consumerOfOneNode(t *testing.T, c *cluster.Cluster, topic string) {
 				t.Errorf("consumer of %s, reset by %s: %d %s", n.ID, asked.ID, resp.Code, resp.Remark)
 				continue
 			}
-			eventually(t, 15*time.Second, "the consumer is told", func() bool { return consumer.count(remoting.RequestResetConsumerClientOffset) == before+1 })
+			eventually(t, 25*time.Second, "the consumer is told", func() bool { return consumer.count(remoting.RequestResetConsumerClientOffset) == before+1 })
 		}
 		// A consumer that sends heartbeats to all nodes, as Apache's do, joins the group: whoever is connected to one of them hears of it.
 		before := consumer.count(remoting.RequestNotifyConsumerIDsChanged)
