@@ -267,9 +267,9 @@ func writeHeader(c *cluster.Cluster, rec *history.Recorder, w workload.Workload,
 const spares = 2
 
 const (
-	startTimeout    = 30 * time.Second
+	startTimeout    = time.Minute
 	deliverTimeout  = 90 * time.Second // stock consumers may be blind for 33 s, then rebalance for 20
-	convergeTimeout = time.Minute
+	convergeTimeout = 2 * time.Minute
 	drainTimeout    = 2 * time.Minute
 	repairTimeout   = 90 * time.Second // a round of the comparison of replicas, and a scrub
 )

@@ -33,6 +33,7 @@ func folderSize(dir string) (total int64) {
 // have all that was acknowledged before it began, at the same offsets, and go on.
 func TestBackupAndRestore(t *testing.T) {
 	long(t)
+	parallel(t, 25)
 	flags := []string{"--mapped-file-size-commit-log", "1MiB", "--max-hash-slot-num", "1000", "--max-index-num", "2000"}
 	s := startScript(t, serverBin(t), flags...)
 	topic := topicName(t)
@@ -52,7 +53,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if err := cut.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "a part of the backup", func() bool { return folderSize(dir) > 2<<20 })
+	eventually(t, time.Minute, "a part of the backup", func() bool { return folderSize(dir) > 2<<20 })
 	_ = cut.Process.Kill()
 	_ = cut.Wait()
 	if out, err := s.try(s.bin, "cluster", "restore", dir, "--check"); err == nil || !strings.Contains(out, "it was not finished") {

@@ -64,7 +64,7 @@ func compact(t *testing.T, c *cluster.Cluster) {
 	for _, n := range c.Nodes() {
 		if n.Running() {
 			var a remoting.SnapshotAnswer
-			if err := n.Admin(withTimeout(t, 30*time.Second), remoting.RequestSnapshot, struct{}{}, &a); err != nil {
+			if err := n.Admin(withTimeout(t, time.Minute), remoting.RequestSnapshot, struct{}{}, &a); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -74,7 +74,7 @@ func compact(t *testing.T, c *cluster.Cluster) {
 // metric reads one of a node's figures; 0 when it does not answer.
 func metric(t *testing.T, n *cluster.Node, name string) float64 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Addrs.HTTP+"/metrics", nil)
 	if err != nil {

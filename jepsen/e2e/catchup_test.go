@@ -14,13 +14,13 @@ import (
 // once, and as voter again.
 func TestF51_WipedFollowerWithoutNewWrites(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 5)
 	c := startCluster(t, cluster.Config{Flags: catchUpFlags()})
 	topic := topicName(t)
 	createTopic(t, c, topic, 2)
 	fill(t, c, topic, 24<<20)
 	n := followerOf(t, c)
-	if err := n.Stop(withTimeout(t, 30*time.Second)); err != nil {
+	if err := n.Stop(withTimeout(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Wipe(); err != nil {
@@ -46,7 +46,7 @@ func TestF51_WipedFollowerWithoutNewWrites(t *testing.T) {
 // what it lacks and no more, its progress can be seen all the time, and it is installed once.
 func TestF53_OneTransferOverASlowLink(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 26)
 	links := map[*cluster.Node][]*slowLink{}
 	c, err := cluster.New(cluster.Config{Dir: t.TempDir(), Binary: serverBin(t), Flags: catchUpFlags()})
 	if err != nil {
@@ -73,7 +73,7 @@ func TestF53_OneTransferOverASlowLink(t *testing.T) {
 	fill(t, c, topic, 8<<20)
 	n := followerOf(t, c)
 	waitCaughtUp(t, c, n, time.Minute)
-	if err := n.Stop(withTimeout(t, 30*time.Second)); err != nil {
+	if err := n.Stop(withTimeout(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	const lacks = 20 << 20
@@ -138,7 +138,7 @@ func TestF53_OneTransferOverASlowLink(t *testing.T) {
 // What it has fetched is not fetched again, and in the end all nodes are equal. Meanwhile the Raft logs of the others stay small.
 func TestCatchUpThroughKillsAndLeaderChanges(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 20)
 	c := startCluster(t, cluster.Config{Flags: catchUpFlags("--catch-up-rate", "4MiB")})
 	topic := topicName(t)
 	createTopic(t, c, topic, 2)
@@ -156,9 +156,9 @@ func TestCatchUpThroughKillsAndLeaderChanges(t *testing.T) {
 			continue
 		}
 		// What was written since the last snapshot, and as much again that came while one was taken.
-		if got := metric(t, peer, "raftmq_raft_log_bytes"); got > 6<<20 {
-			t.Errorf("the Raft log of %s has %v bytes after %d were written, its limit is 2 MiB", peer.ID, got, lacks)
-		}
+		eventually(t, 30*time.Second, "the Raft log of "+peer.ID+", which is to have 2 MiB, is below 6 MiB", func() bool {
+			return metric(t, peer, "raftmq_raft_log_bytes") < 6<<20
+		})
 	}
 	served := func() (sum float64) {
 		for _, peer := range c.Nodes() {
@@ -172,7 +172,7 @@ func TestCatchUpThroughKillsAndLeaderChanges(t *testing.T) {
 	fetched := func(to int64) {
 		t.Helper()
 		_, err := n.WaitStatus(withTimeout(t, 3*time.Minute), "fetching", func(s remoting.NodeStatus) bool {
-			return s.CatchUp != nil && s.CatchUp.At-s.CatchUp.From >= to
+			return s.CatchUp != nil && s.CatchUp.At-s.CatchUp.From >= to || countLines(n, lineStored) > 0 // it may be through before anybody looks
 		})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, n.LogTail(4000))
@@ -193,7 +193,7 @@ func TestCatchUpThroughKillsAndLeaderChanges(t *testing.T) {
 	fetched(20 << 20)
 	old := leaderOf(t, c)
 	var answer remoting.TransferAnswer
-	if err := old.Admin(withTimeout(t, 30*time.Second), remoting.RequestTransferLeadership, remoting.TransferRequest{}, &answer); err != nil {
+	if err := old.Admin(withTimeout(t, time.Minute), remoting.RequestTransferLeadership, remoting.TransferRequest{}, &answer); err != nil {
 		t.Fatal(err)
 	}
 	if answer.Leader == old.ID || answer.Leader == n.ID {

@@ -19,7 +19,7 @@ import (
 // committed last: no group replays what it has consumed.
 func TestF11_OffsetsAcrossFailover(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 21)
 	c := startCluster(t, cluster.Config{Network: namespaces(t)})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
@@ -47,7 +47,7 @@ func TestF11_OffsetsAcrossFailover(t *testing.T) {
 		}
 	}()
 	defer func() { stop(); <-done }()
-	eventually(t, 30*time.Second, "offsets", func() bool { return acked.Load() > 20 })
+	eventually(t, time.Minute, "offsets", func() bool { return acked.Load() > 20 })
 	if err := cluster.Isolate(c.Network(), first.Index, 3, true); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestF11_OffsetsAcrossFailover(t *testing.T) {
 	if err := sleep(ctx, cut); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "offsets at another leader", func() bool { return acked.Load() > before+20 })
+	eventually(t, time.Minute, "offsets at another leader", func() bool { return acked.Load() > before+20 })
 	if err := cluster.Heal(c.Network(), 3); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestF11_OffsetsAcrossFailover(t *testing.T) {
 		defer cancel()
 		return second.Admin(actx, remoting.RequestTransferLeadership, remoting.TransferRequest{To: first.ID}, nil) == nil
 	})
-	eventually(t, 30*time.Second, "the first one to lead", func() bool {
+	eventually(t, time.Minute, "the first one to lead", func() bool {
 		st, err := first.Status(ctx)
 		return err == nil && st.Ready
 	})
@@ -101,7 +101,7 @@ func commitOnce(ctx context.Context, c *cluster.Cluster, topic string, offset in
 // UNIQ_KEY, are no more than attempts, and are told; first copies keep their order.
 func TestF87_AmbiguousSends(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 23)
 	faults, err := nemesis.Parse("pause,kill")
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func clockFile(n *cluster.Node) string { return filepath.Join(filepath.Dir(n.Dat
 // behind, all under load. No send is refused, none takes long, and store times never go back along a queue.
 func TestF67_ClockSteps(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 11)
 	topic := topicName(t)
 	report := run(t, jepsen.Config{
 		Workload: workload.Config{Topic: topic, Client: workload.Raw, Rate: 1000},
@@ -49,7 +49,7 @@ func TestF67_ClockSteps(t *testing.T) {
 		},
 	})
 	for _, g := range report.Gaps {
-		if g.Fault == "clock" && g.Length > 2*time.Second {
+		if g.Fault == "clock" && g.Length > bound(2*time.Second) {
 			t.Errorf("%v without an acknowledged send after a step of the clock", g.Length)
 		}
 	}
@@ -123,7 +123,7 @@ func startOnce(t *testing.T, n *cluster.Node, topic string) *once {
 		defer conn.Close()
 		for ctx.Err() == nil {
 			began := time.Now()
-			ictx, stop := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+			ictx, stop := context.WithTimeout(context.WithoutCancel(ctx), bound(3*time.Second))
 			resp, err := conn.Invoke(ictx, sendRequest("once-"+topic, 0, fmt.Sprint(o.sent), ""))
 			stop()
 			switch {

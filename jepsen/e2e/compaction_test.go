@@ -44,7 +44,7 @@ func tablesOf(t *testing.T, n *cluster.Node) map[int32]string {
 // run. All nodes start, have what they had, and go on with what was pending.
 func TestF55_SnapshotAtBoot(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 22)
 	c := startCluster(t, cluster.Config{Flags: catchUpFlags("--message-delay-level", "1s 20s")})
 	topic, group := topicName(t), "f55"
 	createTopic(t, c, topic, 2)
@@ -82,7 +82,7 @@ func TestF55_SnapshotAtBoot(t *testing.T) {
 		}
 	}
 	for _, n := range c.Nodes() {
-		if err := n.Stop(withTimeout(t, 30*time.Second)); err != nil {
+		if err := n.Stop(withTimeout(t, time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,7 +125,7 @@ func TestF55_SnapshotAtBoot(t *testing.T) {
 // fetched, and one transfer is enough. Writes go on all the time, none fails. Afterwards the files go.
 func TestRetentionAndWritesDuringCatchUp(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 16)
 	c := startCluster(t, cluster.Config{Flags: catchUpFlags("--catch-up-rate", "2MiB", "--file-reserved-time", "1s")})
 	topic := topicName(t)
 	createTopic(t, c, topic, 2)
@@ -162,7 +162,7 @@ func TestRetentionAndWritesDuringCatchUp(t *testing.T) {
 				return
 			case <-time.After(20 * time.Millisecond): // the load's rate
 			}
-			resp, err := conn.Invoke(withTimeout(t, 20*time.Second), sendRequest(topic, k%2, "during the transfer", ""))
+			resp, err := conn.Invoke(withTimeout(t, time.Minute), sendRequest(topic, k%2, "during the transfer", ""))
 			if err != nil || resp.Code != remoting.ResponseSuccess {
 				t.Errorf("send %d: %v %v", k, resp, err)
 				return
@@ -186,7 +186,7 @@ func TestRetentionAndWritesDuringCatchUp(t *testing.T) {
 	}
 	during := 0
 	for {
-		s, err := n.Status(withTimeout(t, 10*time.Second))
+		s, err := n.Status(withTimeout(t, 30*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +272,7 @@ func TestF85_AfterABurst(t *testing.T) {
 			}
 		}
 	} else {
-		t.Parallel() // nothing is timed
+		parallel(t, 17)
 	}
 	c := startCluster(t, cluster.Config{Flags: []string{"--mapped-file-size-commit-log", "64MiB", "--raft-snapshot-bytes", strconv.FormatInt(snapshotBytes, 10), "--raft-trailing-bytes", strconv.FormatInt(snapshotBytes, 10),
 		"--max-hash-slot-num", "100000", "--max-index-num", "400000"}})

@@ -19,7 +19,7 @@ import (
 // TestConsumeFrom: where new groups begin in a queue whose beginning is gone: at what is there, at a time, at the end. In calm and while the leader moves.
 func TestConsumeFrom(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 70)
 	flags := append(jepsen.DefaultFlags(), "--mapped-file-size-commit-log", "1MiB", "--file-reserved-time", "1s", "--forward-writes")
 	s := &stage{c: startCluster(t, cluster.Config{Flags: flags})}
 	t.Run("calm", func(t *testing.T) { testConsumeFrom(t, s) })

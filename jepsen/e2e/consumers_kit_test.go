@@ -210,7 +210,7 @@ func (g *consumerGroup) end(c *childProcess) {
 	}
 	_ = c.cmd.Process.Signal(syscall.SIGCONT)
 	_ = c.stdin.Close()
-	kill := time.AfterFunc(20*time.Second, func() { _ = c.cmd.Process.Kill() })
+	kill := time.AfterFunc(time.Minute, func() { _ = c.cmd.Process.Kill() })
 	<-c.done
 	kill.Stop()
 	if err := c.cmd.Wait(); err != nil {
@@ -340,7 +340,7 @@ func (g *consumerGroup) finish(stopped ...stopSpan) {
 func (g *consumerGroup) halt(c *childProcess) time.Time {
 	g.t.Helper()
 	g.signal(c, syscall.SIGSTOP)
-	eventually(g.t, 20*time.Second, "the process stands", func() bool { return standsStill(g.t, c.cmd.Process.Pid) })
+	eventually(g.t, time.Minute, "the process stands", func() bool { return standsStill(g.t, c.cmd.Process.Pid) })
 	return time.Now()
 }
 
@@ -374,7 +374,7 @@ func (s stopSpan) first(h handled, woken map[wakened]bool) bool {
 // brokerName is the one that all nodes of the cluster share.
 func brokerName(t *testing.T, n *cluster.Node) string {
 	t.Helper()
-	st, err := n.Status(withTimeout(t, 10*time.Second))
+	st, err := n.Status(withTimeout(t, 30*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ const handOver = 5
 // the group is reset.
 func TestF75_CrowdOfConsumers(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallelHeavy(t, 14, 2)
 	const queues, crowd = 220, 100
 	c := startCluster(t, cluster.Config{})
 	g := newConsumerGroup(t, c, "crowd", queues, 2*time.Second)

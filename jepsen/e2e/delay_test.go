@@ -84,8 +84,9 @@ func listen(t *testing.T, c *cluster.Cluster, group, topic string, j *journal, o
 	t.Cleanup(func() { _ = pc.Shutdown() })
 }
 
-// Delay levels of the stock client: never early, and within a second of their time.
+// Delay levels of the stock client: never early, and about a second late at most.
 func TestDelayLevels(t *testing.T) {
+	parallel(t, 12)
 	c := startCluster(t, cluster.Config{})
 	topic := topicName(t)
 	createTopic(t, c, topic, 4)
@@ -109,7 +110,7 @@ func TestDelayLevels(t *testing.T) {
 		took := d.stored.Sub(sent[d.body])
 		// The clocks of sender and leader are the same; store times have milliseconds.
 		late := took - after[d.body]
-		if late < -5*time.Millisecond || late > time.Second {
+		if late < -5*time.Millisecond || late > bound(time.Second) {
 			t.Errorf("%s was delivered after %v", d.body, took)
 		}
 		worst = max(worst, late)
@@ -179,6 +180,7 @@ func delayedLoad(t *testing.T, n *cluster.Node, topic string, queues, count, lev
 // is delivered once.
 func TestF15_DelayAndLeaderChange(t *testing.T) {
 	long(t)
+	parallel(t, 14)
 	c := startCluster(t, cluster.Config{Flags: append(jepsen.DefaultFlags(), "--message-delay-level", "1s 8s")})
 	topic := topicName(t)
 	createTopic(t, c, topic, 4)
@@ -195,7 +197,7 @@ func TestF15_DelayAndLeaderChange(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, 30*time.Second, "the first delivery", func() bool { return delivered() > 0 })
+	eventually(t, time.Minute, "the first delivery", func() bool { return delivered() > 0 })
 	if err := first.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +207,7 @@ func TestF15_DelayAndLeaderChange(t *testing.T) {
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Stop(withTimeout(t, 40*time.Second)); err != nil {
+	if err := second.Stop(withTimeout(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	serving(t, c)
@@ -246,6 +248,7 @@ func checkOnceEach(t *testing.T, queues [][]record.Message, count int) {
 // 100,000 messages of one level that fall due together.
 func TestDelayBacklog(t *testing.T) {
 	long(t)
+	parallelHeavy(t, 24, 2)
 	const count = 100_000
 	c := startCluster(t, cluster.Config{Flags: append(jepsen.DefaultFlags(), "--message-delay-level", "1s 20s")})
 	topic := topicName(t)
@@ -280,13 +283,14 @@ func TestDelayBacklog(t *testing.T) {
 
 // A node that is started with other levels than its cluster's says so and ends.
 func TestOtherDelayLevels(t *testing.T) {
+	parallel(t, 4)
 	c := startCluster(t, cluster.Config{})
 	n := followerOf(t, c)
-	if err := n.Stop(withTimeout(t, 40*time.Second)); err != nil {
+	if err := n.Stop(withTimeout(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	args := append(n.Args(), "--message-delay-level", "1s 2s")
-	text, err := exec.CommandContext(withTimeout(t, 30*time.Second), serverBin(t), args...).CombinedOutput()
+	text, err := exec.CommandContext(withTimeout(t, time.Minute), serverBin(t), args...).CombinedOutput()
 	out := string(text)
 	if err == nil || !strings.Contains(out, "--message-delay-level") || !strings.Contains(out, "fixed at bootstrap") {
 		t.Errorf("it wrote:\n%s", out)

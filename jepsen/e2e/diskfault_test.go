@@ -26,7 +26,7 @@ const diskStall = time.Second
 // The same faults inside one package: fsm/raftnode's TestF29…, TestF31…, TestF33…, commitlog/store's TestF37.
 func TestDiskFaults(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	raftLog := func(op faultfs.Op, path string) bool {
 		return strings.HasPrefix(path, "raft/wal/") && (op == faultfs.Write || op == faultfs.Sync)
 	}
@@ -67,7 +67,7 @@ func TestDiskFaults(t *testing.T) {
 		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
+			parallelHeavy(t, 25, diskWeight)
 			var disks map[*cluster.Node]*faultfs.Disk
 			hang := make(chan struct{})
 			over := sync.OnceFunc(func() { close(hang) })
@@ -77,7 +77,7 @@ func TestDiskFaults(t *testing.T) {
 				Prepare:  func(c *cluster.Cluster) error { disks = mountDisks(t, c); return nil },
 				Do: func(ctx context.Context, c *cluster.Cluster, rec *history.Recorder) error {
 					defer over() // a process that hangs in its disk can't be killed
-					ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+					ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 					defer cancel()
 					leader, err := c.Leader(ctx)
 					if err != nil {
@@ -124,8 +124,8 @@ func TestDiskFaults(t *testing.T) {
 // term stays.
 func standsAside(ctx context.Context, t *testing.T, c *cluster.Cluster, bad *cluster.Node) error {
 	began := time.Now()
-	// Noticing takes the stall timeout at most, giving up 2 s, an election about as long; the rest is for a busy machine.
-	lctx, cancel := context.WithTimeout(ctx, diskStall+2*time.Second+5*time.Second)
+	// Noticing takes the stall timeout at most, giving up 2 s, an election about as long.
+	lctx, cancel := context.WithTimeout(ctx, bound(diskStall+2*time.Second+5*time.Second))
 	defer cancel()
 	var leader *cluster.Node
 	for leader == nil || leader == bad {

@@ -23,7 +23,7 @@ import (
 // again as a newcomer, and is a voter whose tables and log are the others'. Before that the replicas agree on a sealed segment's checksum.
 func TestReplicaThatAppliedSomethingElseIsFilledAgain(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 16)
 	c := startCluster(t, cluster.Config{Flags: append(jepsen.DefaultFlags(), "--replica-check-interval", "1s")})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
@@ -37,7 +37,7 @@ func TestReplicaThatAppliedSomethingElseIsFilledAgain(t *testing.T) {
 		}
 	}
 	for _, n := range c.Nodes() {
-		if _, err := n.WaitStatus(withTimeout(t, 30*time.Second), "a segment's checksum", func(st remoting.NodeStatus) bool { return st.Scrub != nil && st.Scrub.Agreed > 0 }); err != nil {
+		if _, err := n.WaitStatus(withTimeout(t, time.Minute), "a segment's checksum", func(st remoting.NodeStatus) bool { return st.Scrub != nil && st.Scrub.Agreed > 0 }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,7 +45,7 @@ func TestReplicaThatAppliedSomethingElseIsFilledAgain(t *testing.T) {
 	if resp := invoke(t, dial(t, victim.Addrs.Client), request(remoting.RequestSnapshot, nil)); resp.Code != 0 {
 		t.Fatalf("snapshot: %d %s", resp.Code, resp.Remark)
 	}
-	if err := victim.Stop(withTimeout(t, 30*time.Second)); err != nil {
+	if err := victim.Stop(withTimeout(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	changeTables(t, victim, fmt.Sprintf(`"topicName":%q`, topic))
@@ -74,7 +74,7 @@ func TestReplicaThatAppliedSomethingElseIsFilledAgain(t *testing.T) {
 	if err != nil || read != messages {
 		t.Errorf("%s has %d of %d messages: %v", victim.ID, read, messages, err)
 	}
-	sts, err := c.WaitConverged(withTimeout(t, 30*time.Second))
+	sts, err := c.WaitConverged(withTimeout(t, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

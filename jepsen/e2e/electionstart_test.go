@@ -15,7 +15,7 @@ import (
 // the first answer to their route query for final: they get none before there is a leader again, and start.
 func TestConsumersStartWhileTheLeaderHasNoMajority(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 11)
 	s := &stage{c: startCluster(t, cluster.Config{}), moving: true}
 	topic := s.topic(t, 2)
 	leader := leaderOf(t, s.c)
@@ -29,7 +29,7 @@ func TestConsumersStartWhileTheLeaderHasNoMajority(t *testing.T) {
 		}
 	}
 	own := request(remoting.RequestGetRouteInfoByTopic, nil, "topic", topic, remoting.OwnToolField, "true")
-	eventually(t, 20*time.Second, "the end of its leadership", func() bool {
+	eventually(t, time.Minute, "the end of its leadership", func() bool {
 		c, err := leader.Dial(t.Context())
 		if err != nil {
 			return false

@@ -169,7 +169,7 @@ func scenePause(t *testing.T, s *stage) {
 			sender := workload.NewRawSender(s.c.ClientAddrs(), s.name(t), topic, q)
 			for _, body := range numbered(fmt.Sprint(name, q), each) {
 				m := &workload.Message{Body: []byte(body)}
-				eventually(t, 30*time.Second, "send", func() bool { _, err := sender.Send(t.Context(), m); return err == nil })
+				eventually(t, time.Minute, "send", func() bool { _, err := sender.Send(t.Context(), m); return err == nil })
 				sent = append(sent, body)
 			}
 			sender.Close()
@@ -180,7 +180,13 @@ func scenePause(t *testing.T, s *stage) {
 	box.await(t, first)
 	c.Suspend()
 	ending := send("ending", 1)
-	time.Sleep(2 * time.Second) // for pulls that these have ended
+	delivered, since := 0, time.Now()
+	eventually(t, time.Minute, "the end of pulls that these have ended", func() bool { // none came for 2 s
+		if n := len(box.bodies()); n != delivered {
+			delivered, since = n, time.Now()
+		}
+		return time.Since(since) > 2*time.Second
+	})
 	later := send("later", 10)
 	time.Sleep(time.Second)
 	got := 0
@@ -320,10 +326,10 @@ func sceneAdmin(t *testing.T, s *stage) {
 // TestTLSIsRefused: a client that wants TLS gets no connection, and its bytes harm nobody. (Apache's library cannot be asked here: WithTls changes all clients of the
 // process.)
 func TestTLSIsRefused(t *testing.T) {
-	t.Parallel()
+	parallel(t, 2)
 	s := &stage{c: startCluster(t, cluster.Config{Nodes: 1})}
-	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 10 * time.Second}, Config: &tls.Config{InsecureSkipVerify: true}}
-	if c, err := d.DialContext(withTimeout(t, 10*time.Second), "tcp", s.c.ClientAddrs()[0]); err == nil {
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 30 * time.Second}, Config: &tls.Config{InsecureSkipVerify: true}}
+	if c, err := d.DialContext(withTimeout(t, 30*time.Second), "tcp", s.c.ClientAddrs()[0]); err == nil {
 		_ = c.Close()
 		t.Error("a TLS handshake succeeded")
 	} else if errors.Is(err, context.DeadlineExceeded) {

@@ -156,7 +156,7 @@ func sceneInterceptor(t *testing.T, s *stage) {
 	s.sendAll(t, p, topic, want...)
 	box.await(t, want)
 	for i := range calls {
-		eventually(t, 10*time.Second, "calls of an interceptor", func() bool { return calls[i].Load() >= int64(len(want)) })
+		eventually(t, 30*time.Second, "calls of an interceptor", func() bool { return calls[i].Load() >= int64(len(want)) })
 	}
 }
 

@@ -47,7 +47,7 @@ type stage struct {
 // TestExamples plays all scenes at once, in calm.
 func TestExamples(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 42)
 	play(t, &stage{c: startCluster(t, cluster.Config{Flags: exampleFlags()})})
 }
 
@@ -55,7 +55,7 @@ func TestExamples(t *testing.T) {
 // stock producers, which ask for the leader every 30 s, would wait for most of the time.
 func TestExamplesWhileTheLeaderMoves(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 46)
 	s := &stage{c: startCluster(t, cluster.Config{Flags: append(exampleFlags(), "--forward-writes")}), moving: true}
 	// The library sends traces by one client for the whole process, so that only one cluster can be told: this one, in calm too.
 	s.moving = false

@@ -20,6 +20,7 @@ import (
 
 // A follower refuses a write with 14 and names the leader's client address; it stores nothing.
 func TestFollowerRefuses(t *testing.T) {
+	parallel(t, 3)
 	c := startCluster(t, cluster.Config{})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
@@ -45,7 +46,7 @@ func TestFollowerRefuses(t *testing.T) {
 // long the cluster itself takes.
 func TestLeaderFaults(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 55)
 	for _, name := range []string{"kill", "stop", "pause", "isolate"} {
 		t.Run(name, func(t *testing.T) {
 			faults, err := nemesis.Parse(name)
@@ -65,9 +66,8 @@ func TestLeaderFaults(t *testing.T) {
 			if len(report.Faults) == 0 {
 				t.Fatal("no fault was injected")
 			}
-			// Elections take well under 2 s; the bound leaves room for a loaded machine, and the
-			// raw client's own timeout of 3 s at a paused node.
-			limit := 4 * time.Second
+			// Elections take well under 2 s; the rest is the raw client's own timeout of 3 s at a paused node.
+			limit := bound(4 * time.Second)
 			if name == "pause" || name == "isolate" {
 				limit += 3 * time.Second
 			}
@@ -83,7 +83,7 @@ func TestLeaderFaults(t *testing.T) {
 // The same with the stock client, whose producers poll routes every 30 s.
 func TestLeaderFaultsStockClient(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 65)
 	faults, err := nemesis.Parse("kill,pause,isolate")
 	if err != nil {
 		t.Fatal(err)
@@ -101,6 +101,7 @@ func TestLeaderFaultsStockClient(t *testing.T) {
 // Each node in turn ends gracefully and comes back, then each is killed and comes back.
 func TestRestartEachNodeUnderLoad(t *testing.T) {
 	long(t)
+	parallel(t, 11)
 	run(t, jepsen.Config{
 		Workload: workload.Config{Client: workload.Raw, Rate: 1500},
 		Do: func(ctx context.Context, c *cluster.Cluster, rec *history.Recorder) error {
@@ -121,7 +122,7 @@ func TestRestartEachNodeUnderLoad(t *testing.T) {
 }
 
 func restart(ctx context.Context, c *cluster.Cluster, n *cluster.Node, end string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	err := errors.New("unknown end")
 	switch end {
@@ -147,6 +148,7 @@ func restart(ctx context.Context, c *cluster.Cluster, n *cluster.Node, end strin
 // second node, with topics, offsets and messages.
 func TestF61_StartOrders(t *testing.T) {
 	long(t)
+	parallel(t, 32)
 	c := startCluster(t, cluster.Config{})
 	topic := topicName(t)
 	createTopic(t, c, topic, 3)
@@ -164,7 +166,7 @@ func TestF61_StartOrders(t *testing.T) {
 		if resp := invoke(t, lc, commit); resp.Code != 0 {
 			t.Fatalf("commit offset: %d %s", resp.Code, resp.Remark)
 		}
-		eventually(t, 10*time.Second, "the offset's commit", func() bool { return consumerOffset(t, lc, "g", topic, 1) == int64(stored-5) })
+		eventually(t, 30*time.Second, "the offset's commit", func() bool { return consumerOffset(t, lc, "g", topic, 1) == int64(stored-5) })
 		stopAll(t, c)
 		start := func(i int) *cluster.Node {
 			n := c.Nodes()[i-1]
@@ -175,7 +177,7 @@ func TestF61_StartOrders(t *testing.T) {
 		}
 		first := start(order[0])
 		// Alone it answers and leads nothing.
-		st, err := first.WaitStatus(withTimeout(t, 20*time.Second), "an answer", func(remoting.NodeStatus) bool { return true })
+		st, err := first.WaitStatus(withTimeout(t, time.Minute), "an answer", func(remoting.NodeStatus) bool { return true })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,9 +185,10 @@ func TestF61_StartOrders(t *testing.T) {
 			t.Errorf("order %v: %s leads alone: %+v", order, first.ID, st)
 		}
 		start(order[1])
-		leader, err = c.Leader(withTimeout(t, 10*time.Second))
+		limit := bound(10 * time.Second)
+		leader, err = c.Leader(withTimeout(t, limit))
 		if err != nil {
-			t.Fatalf("order %v: no leader within 10 s of the second node: %v", order, err)
+			t.Fatalf("order %v: no leader within %v of the second node: %v", order, limit, err)
 		}
 		lc = dial(t, leader.Addrs.Client)
 		if got := maxOffset(t, lc, topic, 1); got != int64(stored) {
@@ -201,7 +204,7 @@ func TestF61_StartOrders(t *testing.T) {
 		start(order[2])
 	}
 	serving(t, c)
-	sts, err := c.WaitConverged(withTimeout(t, 30*time.Second))
+	sts, err := c.WaitConverged(withTimeout(t, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,6 +248,7 @@ func sameLogs(t *testing.T, sts []remoting.NodeStatus) {
 // value never changes, through kill, a start alone, and the meeting with its peers.
 func TestF05_NothingUncommittedIsVisible(t *testing.T) {
 	long(t)
+	parallel(t, 18)
 	if err := namespaces(t).Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +262,7 @@ func TestF05_NothingUncommittedIsVisible(t *testing.T) {
 }
 
 func f05(ctx context.Context, t *testing.T, c *cluster.Cluster, rec *history.Recorder, topic string) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
 	old, err := c.Leader(ctx)
 	if err != nil {

@@ -100,7 +100,7 @@ func (b *beats) gap(since time.Time) (longest time.Duration) {
 // otherwise wait until they ask for routes, up to 30 s. Java clients: scripts/test-java.
 func TestHAProxy(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 38)
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		t.Skip("no haproxy on this machine")
 	}
@@ -175,7 +175,7 @@ func TestHAProxy(t *testing.T) {
 	begin := time.Now()
 	eventually(t, time.Minute, "a second of success", func() bool { return going(begin.Add(time.Second))() })
 
-	leader, err := c.Leader(withTimeout(t, 10*time.Second))
+	leader, err := c.Leader(withTimeout(t, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func (l loopback6) Addresses(n int) cluster.Addresses {
 // TestF81_IPv6: nodes on ::1 only. Records have longer hosts, and with them the position of the store time is another: what reads it back is a query by id, by key
 // and by time, and the commands that show times.
 func TestF81_IPv6(t *testing.T) {
-	t.Parallel()
+	parallel(t, 3)
 	if six, err := net.Listen("tcp6", "[::1]:0"); err != nil {
 		t.Skipf("no IPv6 on loopback here: %v", err)
 	} else {
@@ -92,7 +92,7 @@ func TestF81_IPv6(t *testing.T) {
 	}
 	from, to := strconv.FormatInt(before.Add(-time.Minute).UnixMilli(), 10), strconv.FormatInt(after.Add(time.Minute).UnixMilli(), 10)
 	for key, byUnique := range map[string]string{unique[7]: "true", "keym-7": "false"} {
-		eventually(t, 20*time.Second, "the index", func() bool { // it is written beside the log
+		eventually(t, time.Minute, "the index", func() bool { // it is written beside the log
 			return invoke(t, lc, request(remoting.RequestQueryMessage, nil, "topic", topic, "key", key, "maxNum", "8", "beginTimestamp", from, "endTimestamp", to, "_UNIQUE_KEY_QUERY", byUnique)).Code == 0
 		})
 		resp := invoke(t, lc, request(remoting.RequestQueryMessage, nil, "topic", topic, "key", key, "maxNum", "8", "beginTimestamp", from, "endTimestamp", to, "_UNIQUE_KEY_QUERY", byUnique))

@@ -14,7 +14,7 @@ import (
 // 60 s: each key's order holds, a queue never has two owners, and consumption goes on. A new leader keeps nobody waiting who owns a queue.
 func TestF79_OrderlyConsumers(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 95)
 	c := startCluster(t, cluster.Config{})
 	calm := newConsumerGroup(t, c, "calm", 6, 100*time.Millisecond)   // its consumer only sees a new leader
 	taken := newConsumerGroup(t, c, "taken", 4, 100*time.Millisecond) // its consumer is stopped for longer than a lease, and others come

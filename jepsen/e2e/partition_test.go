@@ -47,7 +47,7 @@ func unchanged(ctx context.Context, leader *cluster.Node, before remoting.NodeSt
 // F47: a follower is cut off until it stands for election, and comes back, twenty times. The leader stays (pre-vote).
 func TestF47_RejoinDisturbsNobody(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 60)
 	needCuts(t)
 	hold := 300 * time.Millisecond
 	if extended() {
@@ -90,7 +90,7 @@ func TestF47_RejoinDisturbsNobody(t *testing.T) {
 // election: never a tie that goes on for as long as the cut does.
 func TestF49_PartialPartition(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 17)
 	needCuts(t)
 	hold := 12 * time.Second
 	if extended() {
@@ -99,7 +99,7 @@ func TestF49_PartialPartition(t *testing.T) {
 	report := run(t, jepsen.Config{
 		Workload: workload.Config{Client: workload.Raw, Rate: 300},
 		Do: func(ctx context.Context, c *cluster.Cluster, rec *history.Recorder) error {
-			ctx, cancel := context.WithTimeout(ctx, time.Minute+hold)
+			ctx, cancel := context.WithTimeout(ctx, 3*time.Minute+hold)
 			defer cancel()
 			leader, before, err := leading(ctx, c)
 			if err != nil {
@@ -154,11 +154,11 @@ func sleep(ctx context.Context, d time.Duration) error {
 // another one may have taken writes. It names no leader to clients and lets them go; operators are answered all the time.
 func TestCutOffLeaderStopsAnswering(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 4)
 	c := startCluster(t, cluster.Config{Network: namespaces(t)})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
-	ctx := withTimeout(t, time.Minute)
+	ctx := withTimeout(t, 3*time.Minute)
 	old := leaderOf(t, c)
 	if resp := invoke(t, dial(t, old.Addrs.Client), sendRequest(topic, 0, "before", "")); resp.Code != 0 {
 		t.Fatalf("send: %d %s", resp.Code, resp.Remark)
@@ -169,7 +169,7 @@ func TestCutOffLeaderStopsAnswering(t *testing.T) {
 	asking[0].run(t, old, request(remoting.RequestGetMaxOffset, nil, "topic", topic, "queueId", "0"))
 	asking[1].run(t, old, request(remoting.RequestGetRouteInfoByTopic, nil, "topic", topic))
 	for i := range asking {
-		eventually(t, 10*time.Second, "answers before the cut", func() bool { return asking[i].last.Load() != 0 })
+		eventually(t, 30*time.Second, "answers before the cut", func() bool { return asking[i].last.Load() != 0 })
 	}
 	idle := dial(t, old.Addrs.Client)
 	invoke(t, idle, request(remoting.RequestGetRouteInfoByTopic, nil, "topic", topic))
@@ -179,7 +179,7 @@ func TestCutOffLeaderStopsAnswering(t *testing.T) {
 		t.Fatal(err)
 	}
 	var elected time.Time
-	eventually(t, 20*time.Second, "another leader", func() bool {
+	eventually(t, bound(10*time.Second), "another leader", func() bool {
 		for i, r := range c.Statuses(ctx, time.Second) {
 			if r.Err == nil && r.Status.Ready && c.Nodes()[i] != old {
 				elected = time.Now()
@@ -190,7 +190,7 @@ func TestCutOffLeaderStopsAnswering(t *testing.T) {
 	})
 	select {
 	case <-idle.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the cut-off leader keeps a client that waits for nothing")
 	}
 	if st, err := old.Status(ctx); err != nil || st.Ready || st.LeaderID != "" {
@@ -202,8 +202,8 @@ func TestCutOffLeaderStopsAnswering(t *testing.T) {
 		if last.After(elected) {
 			t.Errorf("%s: the cut-off leader answered %v after another one took writes", what, last.Sub(elected))
 		}
-		// The lease is 750 ms; the rest is for a busy machine.
-		if d := last.Sub(cut); d > 3*time.Second {
+		// The lease is 750 ms.
+		if d := last.Sub(cut); d > bound(2*time.Second) {
 			t.Errorf("%s: the cut-off leader answered for %v", what, d)
 		}
 	}
@@ -214,7 +214,7 @@ func TestCutOffLeaderStopsAnswering(t *testing.T) {
 			others = append(others, n.Addrs.Client)
 		}
 	}
-	if err := workload.CreateTopic(withTimeout(t, 20*time.Second), others, topic+"2", 1); err != nil {
+	if err := workload.CreateTopic(withTimeout(t, time.Minute), others, topic+"2", 1); err != nil {
 		t.Error(err)
 	}
 
@@ -222,7 +222,7 @@ func TestCutOffLeaderStopsAnswering(t *testing.T) {
 		t.Fatal(err)
 	}
 	serving(t, c)
-	eventually(t, 10*time.Second, "the node serves clients again", func() bool {
+	eventually(t, 30*time.Second, "the node serves clients again", func() bool {
 		conn, err := old.Dial(ctx)
 		if err != nil {
 			return false
@@ -265,11 +265,11 @@ func (a *asker) run(t *testing.T, n *cluster.Node, cmd *remoting.Command) {
 // A follower that is cut off names its last leader for an election's time, then answers no route, and lets clients and parked pulls go.
 func TestCutOffFollowerLetsClientsGo(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 10)
 	c := startCluster(t, cluster.Config{Network: namespaces(t)})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
-	ctx := withTimeout(t, time.Minute)
+	ctx := withTimeout(t, 3*time.Minute)
 	n := followerOf(t, c)
 	if err := caughtUp(ctx, c, n); err != nil {
 		t.Fatal(err)
@@ -292,12 +292,12 @@ func TestCutOffFollowerLetsClientsGo(t *testing.T) {
 		} else if resp.Code != remoting.ResponsePullRetryImmediately && resp.Code != remoting.ResponsePullNotFound {
 			t.Errorf("a parked pull was answered %d %s", resp.Code, resp.Remark)
 		}
-	case <-time.After(15 * time.Second):
+	case <-time.After(20 * time.Second): // it would have waited for 30 s
 		t.Fatal("a parked pull stays with a node that is cut off")
 	}
 	select {
 	case <-parked.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the connection stays")
 	}
 	for _, what := range []string{"first", "second"} {

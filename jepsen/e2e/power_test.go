@@ -118,10 +118,10 @@ func quorumUp(ctx context.Context, c *cluster.Cluster) error {
 // down to single sectors; files and folders whose names were not synced are gone. Nothing that was acknowledged is lost, and there is a leader within 10 s.
 func TestF01_F35_PowerLossOfAllNodes(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	t.Parallel()
 	for _, mode := range []string{"ASYNC_FLUSH", "SYNC_FLUSH"} {
 		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
+			parallelHeavy(t, 60, diskWeight)
 			rounds, load, elected := 3, 2*time.Second, time.Minute // a busy machine's disks are slow
 			if extended() {
 				rounds, load, elected = 10, time.Minute, 10*time.Second
@@ -181,7 +181,7 @@ func TestF01_F35_PowerLossOfAllNodes(t *testing.T) {
 // F61 after losses of power of all nodes: they start in all orders, every other time with one of them missing.
 func TestF61_StartOrdersAfterPowerLoss(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallelHeavy(t, 20, diskWeight)
 	var disks map[*cluster.Node]*faultfs.Disk
 	seed := uint64(time.Now().UnixNano())
 	rng := rand.New(rand.NewPCG(seed, 0))

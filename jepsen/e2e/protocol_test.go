@@ -72,8 +72,9 @@ func TestF77_LongPollWakesUp(t *testing.T) {
 	slices.Sort(late)
 	p50, p99, worst := late[len(late)/2], late[len(late)*99/100], late[len(late)-1]
 	t.Logf("from acknowledgement to delivery: median %v, p99 %v, worst %v", p50, p99, worst)
-	if p99 > 50*time.Millisecond || worst > 5*time.Second {
-		t.Errorf("p99 %v, worst %v; want 50 ms, 5 s", p99, worst)
+	// One that was not woken is answered when its hold time is over.
+	if limit := bound(50 * time.Millisecond); p99 > limit || worst > hold-3*time.Second {
+		t.Errorf("p99 %v, worst %v; want %v, much less than %v", p99, worst, limit, hold)
 	}
 }
 
@@ -85,7 +86,7 @@ type frames struct {
 
 func dialFrames(t *testing.T, addr string) *frames {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	c, err := net.DialTimeout("tcp", addr, 30*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +113,7 @@ func (f *frames) read(deadline time.Time) (*remoting.Command, error) {
 // F93: 64 synchronous clients; every request gets exactly one answer, or its connection closes.
 // In the middle of the second half the leader is killed.
 func TestF93_OneAnswerEach(t *testing.T) {
+	parallel(t, 7)
 	c := startCluster(t, cluster.Config{})
 	topic := topicName(t)
 	createTopic(t, c, topic, 8)
@@ -152,10 +154,10 @@ func oneAnswerEach(t *testing.T, n *cluster.Node, topic string, each int, hurt f
 					closed.Add(1)
 					return
 				}
-				resp, err := f.read(time.Now().Add(20 * time.Second))
+				resp, err := f.read(time.Now().Add(time.Minute))
 				switch {
 				case errors.Is(err, os.ErrDeadlineExceeded):
-					t.Errorf("client %d: request %d got no answer in 20 s and the connection is open", i, k)
+					t.Errorf("client %d: request %d got no answer in a minute and the connection is open", i, k)
 					return
 				case err != nil:
 					closed.Add(1)
@@ -184,6 +186,7 @@ func oneAnswerEach(t *testing.T, n *cluster.Node, topic string, each int, hurt f
 
 // F94: right after an acknowledgement the queue's max offset on that node is past the message.
 func TestF94_MaxOffsetNeverLags(t *testing.T) {
+	parallel(t, 10)
 	c := startCluster(t, cluster.Config{})
 	topic := topicName(t)
 	createTopic(t, c, topic, 4)
@@ -228,7 +231,7 @@ func TestF94_MaxOffsetNeverLags(t *testing.T) {
 // pullFinds pulls an acknowledged message without hold, as a reader to the end does. The answer
 // may be "ask again at once" for a moment, but not "nothing there".
 func pullFinds(t *testing.T, lc *client.Client, topic string, queue int, offset int64) bool {
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(30 * time.Second); ; {
 		resp, err := lc.Invoke(t.Context(), pullRequest(topic, queue, offset, 0))
 		switch {
 		case err == nil && resp.Code == remoting.ResponseSuccess:
@@ -242,6 +245,7 @@ func pullFinds(t *testing.T, lc *client.Client, topic string, queue int, offset 
 
 // F95: pipelined sends of one connection to one queue are stored in the order sent.
 func TestF95_OrderInAConnection(t *testing.T) {
+	parallelHeavy(t, 3, 2)
 	c := startCluster(t, cluster.Config{})
 	topic := topicName(t)
 	createTopic(t, c, topic, 4)

@@ -28,7 +28,7 @@ func seamBin(t *testing.T) string {
 // A few planted bugs are found, and the same runs without them are clean: the harness would notice. `chaos prove` plants all of them.
 func TestPlantedBugsAreFound(t *testing.T) {
 	long(t)
-	t.Parallel()                                                                                       // it mostly waits
+	t.Parallel()
 	quick := map[seam.Bug]bool{seam.DoubleSend: false, seam.HalfBatch: false, seam.SkipRaftSync: true} // true: run without it as well
 	for _, proof := range jepsen.Proofs() {
 		control, ok := quick[proof.Bug]
@@ -37,7 +37,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		}
 		delete(quick, proof.Bug)
 		t.Run(string(proof.Bug), func(t *testing.T) {
-			t.Parallel()
+			parallel(t, 55)
 			proof.Time = min(proof.Time, 8*time.Second)
 			p := &jepsen.Prover{Binary: seamBin(t), Dir: t.TempDir(), Tries: 2, Seed: 1, Control: control, Logf: t.Logf}
 			got, err := p.Prove(withTimeout(t, 4*time.Minute), proof)

@@ -15,7 +15,7 @@ import (
 // nothing behind.
 func TestQuickstart(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits for stock clients to look for the new leader
+	parallel(t, 42)
 	dir := filepath.Join(t.TempDir(), "cluster")
 	// Ports of its own: eight nodes of four ports in a row hold three of ten.
 	_, port, err := net.SplitHostPort(freePorts(t, 8).Addresses(1).Client)

@@ -13,6 +13,7 @@ import (
 // A server built with the race detector, through send, consume, a leader's end, and restart.
 func TestRaceDetectorBinary(t *testing.T) {
 	long(t)
+	parallelHeavy(t, 37, 2)
 	bin, err := cluster.Build(t.Context(), binDir, "-race")
 	if err != nil {
 		t.Skipf("no server with the race detector: %v", err)
@@ -31,7 +32,7 @@ func TestRaceDetectorBinary(t *testing.T) {
 			body := time.Now().Format(time.RFC3339Nano) + "|"
 			m := workload.NewMessage(body, 0)
 			m.Body = []byte(body)
-			eventually(t, 30*time.Second, "acknowledgement", func() bool {
+			eventually(t, time.Minute, "acknowledgement", func() bool {
 				_, err := s.Send(t.Context(), m)
 				return err == nil
 			})

@@ -62,13 +62,13 @@ func sendSome(t *testing.T, c *client.Client, topic string, from, to int) {
 // there, it joins again as a newcomer and keeps its commit log. Nothing is lost.
 func TestRaftLogDamageIsHealedByAMajorityOfTheOthers(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 22)
 	c := startCluster(t, cluster.Config{Flags: append(jepsen.DefaultFlags(), "--rejoin-wait", "8s")})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
 	const messages = 200
 	sendSome(t, dial(t, leaderOf(t, c).Addrs.Client), topic, 0, messages)
-	if _, err := c.WaitConverged(withTimeout(t, 30*time.Second)); err != nil {
+	if _, err := c.WaitConverged(withTimeout(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range c.Nodes() {
@@ -106,7 +106,7 @@ func TestRaftLogDamageIsHealedByAMajorityOfTheOthers(t *testing.T) {
 	if aside, _ := filepath.Glob(filepath.Join(victim.DataDir, "aside", "*")); len(aside) > 0 {
 		t.Errorf("data was put aside: %v", aside)
 	}
-	if st, err := c.Nodes()[0].Status(withTimeout(t, 10*time.Second)); err != nil || st.Ready {
+	if st, err := c.Nodes()[0].Status(withTimeout(t, 30*time.Second)); err != nil || st.Ready {
 		t.Errorf("%s leads alone: %+v, %v", c.Nodes()[0].ID, st, err)
 	}
 	if err := c.Nodes()[2].Start(); err != nil {

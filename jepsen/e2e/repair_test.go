@@ -18,7 +18,7 @@ import (
 // nodes hold the same.
 func TestF23_BitRotInAFollowersLog(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 5)
 	c := startCluster(t, cluster.Config{})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
@@ -31,7 +31,7 @@ func TestF23_BitRotInAFollowersLog(t *testing.T) {
 			t.Fatalf("send: %d %s", resp.Code, resp.Remark)
 		}
 	}
-	sts, err := c.WaitConverged(withTimeout(t, 30*time.Second))
+	sts, err := c.WaitConverged(withTimeout(t, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,12 +78,12 @@ func TestF23_BitRotInAFollowersLog(t *testing.T) {
 		t.Fatalf("%s leads", now.ID)
 	}
 	for _, n := range c.Nodes() {
-		read, err := workload.ReadQueue(withTimeout(t, 30*time.Second), dial(t, n.Addrs.Client), "g", topic, 0, func(workload.Delivery) {})
+		read, err := workload.ReadQueue(withTimeout(t, time.Minute), dial(t, n.Addrs.Client), "g", topic, 0, func(workload.Delivery) {})
 		if err != nil || read != messages {
 			t.Errorf("%s has %d of %d messages: %v", n.ID, read, messages, err)
 		}
 	}
-	if sts, err = c.WaitConverged(withTimeout(t, 30*time.Second)); err != nil {
+	if sts, err = c.WaitConverged(withTimeout(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	sameLogs(t, sts)

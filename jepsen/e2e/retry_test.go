@@ -21,6 +21,7 @@ func retryFlags() []string {
 
 // A listener that fails gets the message again, with rising reconsume times, and in the end it is a dead letter.
 func TestRetryAndDeadLetter(t *testing.T) {
+	parallel(t, 7)
 	c := startCluster(t, cluster.Config{Flags: retryFlags()})
 	topic := topicName(t)
 	createTopic(t, c, topic, 2)
@@ -51,7 +52,7 @@ func TestRetryAndDeadLetter(t *testing.T) {
 	last := map[string]time.Time{}
 	for _, d := range j.all() {
 		got[d.body] = append(got[d.body], d.reconsumed)
-		if again := d.stored.Sub(last[d.body]); d.reconsumed > 0 && (again < time.Second || again > 10*time.Second) {
+		if again := d.stored.Sub(last[d.body]); d.reconsumed > 0 && (again < time.Second || again > bound(10*time.Second)) {
 			t.Errorf("%s came again after %v", d.body, again)
 		}
 		last[d.body] = d.stored
@@ -72,6 +73,7 @@ func TestRetryAndDeadLetter(t *testing.T) {
 // The leader is killed while messages are sent back: none is lost.
 func TestRetryAndLeaderChange(t *testing.T) {
 	long(t)
+	parallel(t, 37)
 	c := startCluster(t, cluster.Config{Flags: retryFlags()})
 	topic := topicName(t)
 	createTopic(t, c, topic, 4)
@@ -109,6 +111,7 @@ func TestRetryAndLeaderChange(t *testing.T) {
 
 // A message is sent back through a follower; a wrong one is refused there with the leader's words.
 func TestSendBackThroughFollower(t *testing.T) {
+	parallel(t, 3)
 	c := startCluster(t, cluster.Config{Flags: retryFlags()})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
@@ -125,5 +128,5 @@ func TestSendBackThroughFollower(t *testing.T) {
 	if resp := invoke(t, follower, back("1000000000000")); resp.Code != 1 || resp.Remark != "look message by offset failed, 1000000000000" {
 		t.Errorf("answered %d %q", resp.Code, resp.Remark)
 	}
-	eventually(t, 10*time.Second, "the retry", func() bool { return maxOffset(t, leader, "%RETRY%g-"+topic, 0) == 1 })
+	eventually(t, 30*time.Second, "the retry", func() bool { return maxOffset(t, leader, "%RETRY%g-"+topic, 0) == 1 })
 }

@@ -39,7 +39,7 @@ func startLoad(t *testing.T, addrs []string, topic string, stock int) *rollingLo
 	t.Cleanup(l.end)
 	for i := range stock {
 		p, err := rocketmq.NewProducer(producer.WithNsResolver(primitive.NewPassthroughResolver(addrs)), producer.WithGroupName("rolling"),
-			producer.WithInstanceName(fmt.Sprintf("%s-%d", topic, i)), producer.WithRetry(stockRetries), producer.WithSendMsgTimeout(3*time.Second))
+			producer.WithInstanceName(fmt.Sprintf("%s-%d", topic, i)), producer.WithRetry(stockRetries), producer.WithSendMsgTimeout(10*time.Second))
 		if err == nil {
 			err = p.Start()
 		}
@@ -165,7 +165,7 @@ func (l *rollingLoad) check(t *testing.T, s *scriptCluster, topic string, queues
 // two retries, and not even without any, although it asks for routes every 30 s only.
 func TestRollingRestart(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits for the stock client to look for the new leader
+	parallel(t, 42)
 	s := startScript(t, serverBin(t), "--mapped-file-size-commit-log", "16MiB")
 	topic := topicName(t)
 	const queues = 4
@@ -187,6 +187,7 @@ func TestRollingRestart(t *testing.T) {
 // TestRollingRestartRefusals: nothing is restarted while that would take the cluster's majority.
 func TestRollingRestartRefusals(t *testing.T) {
 	long(t)
+	parallel(t, 7)
 	s := startScript(t, serverBin(t), "--mapped-file-size-commit-log", "16MiB")
 	if out, err := s.try("scripts/rolling-restart", "-d", s.dir, "4"); err == nil || !strings.Contains(out, "no node 4") {
 		t.Errorf("%v: %s", err, out)
@@ -208,14 +209,14 @@ func TestRollingRestartRefusals(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Error(errors.New("too slow"))
 	}
-	s.tool("cluster", "wait", "--timeout", "30s")
+	s.tool("cluster", "wait", "--timeout", "60s")
 }
 
 // TestForwardWrites: with --forward-writes leadership moves under load without a drain, and a follower is restarted; stock clients, which know the old leader for
 // up to 30 s, notice nothing.
 func TestForwardWrites(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 9)
 	s := startScript(t, serverBin(t), "--mapped-file-size-commit-log", "16MiB", "--forward-writes")
 	topic := topicName(t)
 	s.tool("topic", "create", topic, "--queues", "4")
@@ -224,7 +225,7 @@ func TestForwardWrites(t *testing.T) {
 	for range 3 {
 		before := strings.TrimSpace(s.cluster("leader"))
 		s.tool("cluster", "transfer")
-		eventually(t, 20*time.Second, "another leader, and load on it", func() bool {
+		eventually(t, time.Minute, "another leader, and load on it", func() bool {
 			out, err := s.try("scripts/cluster", "-d", s.dir, "leader")
 			return err == nil && strings.TrimSpace(out) != before
 		})

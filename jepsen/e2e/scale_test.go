@@ -45,12 +45,12 @@ func TestF73_SixtyThousandTopics(t *testing.T) {
 	}
 	leader = serving(t, c)
 	for _, n := range c.Nodes() {
-		if err := caughtUp(withTimeout(t, 60*time.Second), c, n); err != nil {
+		if err := caughtUp(withTimeout(t, 2*time.Minute), c, n); err != nil {
 			t.Fatal(err)
 		}
 	}
 	started := time.Since(began)
-	if started > 30*time.Second {
+	if started > bound(30*time.Second) {
 		t.Errorf("all nodes served %v after their start", started)
 	}
 
@@ -71,7 +71,7 @@ func TestF73_SixtyThousandTopics(t *testing.T) {
 	}
 	slices.Sort(took)
 	p99 := took[len(took)*99/100]
-	if p99 > time.Second {
+	if p99 > bound(time.Second) {
 		t.Errorf("p99 of a route is %v", p99)
 	}
 	sizes := map[string]int{}

@@ -61,7 +61,7 @@ func leads(t *testing.T, c *cluster.Cluster, n *cluster.Node, topic string, mess
 	if now := serving(t, c); now != n {
 		t.Fatalf("%s leads", now.ID)
 	}
-	sts, err := c.WaitConverged(withTimeout(t, 30*time.Second)) // a follower shows what it knows to be committed, and hears of that a little later
+	sts, err := c.WaitConverged(withTimeout(t, time.Minute)) // a follower shows what it knows to be committed, and hears of that a little later
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func leads(t *testing.T, c *cluster.Cluster, n *cluster.Node, topic string, mess
 	for _, o := range c.Nodes() {
 		read := 0
 		eventually(t, 30*time.Second, fmt.Sprintf("reading %d messages from %s", messages, o.ID), func() bool {
-			read, err = workload.ReadQueue(withTimeout(t, 30*time.Second), dial(t, o.Addrs.Client), "g", topic, 0, func(workload.Delivery) {})
+			read, err = workload.ReadQueue(withTimeout(t, time.Minute), dial(t, o.Addrs.Client), "g", topic, 0, func(workload.Delivery) {})
 			return err == nil && read >= messages // its queues follow its log
 		})
 		if read != messages {
@@ -82,7 +82,7 @@ func leads(t *testing.T, c *cluster.Cluster, n *cluster.Node, topic string, mess
 // the newest is damaged, and nothing else covers what the Raft log no longer has: the node does not guess, is filled again by its peers, and leads.
 func TestF25_BitRotInASnapshot(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 12)
 	c := startCluster(t, cluster.Config{})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
@@ -96,7 +96,7 @@ func TestF25_BitRotInASnapshot(t *testing.T) {
 			}
 			sent++
 		}
-		if _, err := c.WaitConverged(withTimeout(t, 30*time.Second)); err != nil {
+		if _, err := c.WaitConverged(withTimeout(t, time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}

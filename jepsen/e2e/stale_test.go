@@ -22,7 +22,7 @@ import (
 // anything. It answers none of them from what it knew.
 func TestStoppedLeaderAnswersNothingStale(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 11)
 	const rounds, conns, each = 3, 6, 20
 	c := startCluster(t, cluster.Config{})
 	topic := topicName(t)

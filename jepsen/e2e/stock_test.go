@@ -101,6 +101,7 @@ func startConsumer(t *testing.T, c *cluster.Cluster, group, topic, tags string, 
 
 // What an application does with an unmodified client, on one cluster.
 func TestStockClient(t *testing.T) {
+	parallel(t, 5)
 	c := startCluster(t, cluster.Config{})
 	t.Run("sync", func(t *testing.T) { testSync(t, c) })
 	t.Run("async", func(t *testing.T) { testAsync(t, c) })
@@ -266,7 +267,7 @@ func testResume(t *testing.T, c *cluster.Cluster) {
 	stop() // commits offsets, without waiting for an answer
 	old := leaderOf(t, c)
 	lc := dial(t, old.Addrs.Client)
-	eventually(t, 10*time.Second, "the offsets' commit", func() bool {
+	eventually(t, 30*time.Second, "the offsets' commit", func() bool {
 		committed := int64(0)
 		for q := range 4 {
 			committed += max(0, consumerOffset(t, lc, "g-"+topic, topic, q))

@@ -87,9 +87,10 @@ func (s *storm) start(order []int) {
 func (s *storm) leads(up []int) {
 	s.t.Helper()
 	began := time.Now()
-	leader, err := s.c.Leader(withTimeout(s.t, 10*time.Second))
+	limit := bound(10 * time.Second)
+	leader, err := s.c.Leader(withTimeout(s.t, limit))
 	if err != nil {
-		s.t.Fatalf("nodes %v: no leader within 10 s: %v", up, err)
+		s.t.Fatalf("nodes %v: no leader within %v: %v", up, limit, err)
 	}
 	s.t.Logf("nodes %v: %s leads after %v", up, leader.ID, time.Since(began).Round(10*time.Millisecond))
 	next := 0
@@ -114,7 +115,7 @@ func (s *storm) end() {
 		}
 	}
 	serving(s.t, s.c)
-	sts, err := s.c.WaitConverged(withTimeout(s.t, 30*time.Second))
+	sts, err := s.c.WaitConverged(withTimeout(s.t, time.Minute))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ var orders = [][]int{{1, 2, 3}, {1, 3, 2}, {2, 1, 3}, {2, 3, 1}, {3, 1, 2}, {3, 
 // of stopping meets one order of starting; the long form takes all 36 pairs, 20 s between any two steps.
 func TestF61_StopAndStartOrders(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 13)
 	s := startStorm(t)
 	for i, stop := range orders {
 		for j, start := range orders {
@@ -146,7 +147,7 @@ func TestF61_StopAndStartOrders(t *testing.T) {
 // stayed away has missed is there.
 func TestF61_OneNodeMissing(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 17)
 	s := startStorm(t)
 	for round, two := range [][]int{{1, 2}, {3, 1}, {2, 3}, {2, 1}, {1, 3}, {3, 2}} {
 		s.stop(orders[(round*2)%len(orders)], round%2 == 1)
@@ -159,7 +160,7 @@ func TestF61_OneNodeMissing(t *testing.T) {
 // Nodes start while a peer gets 5 % of a CPU: one that leads, and one that is half of the quorum of two.
 func TestStartBesideASlowPeer(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits
+	parallel(t, 22)
 	s := startStorm(t)
 	limit := func(n *cluster.Node) func() {
 		t.Helper()
@@ -189,7 +190,7 @@ func TestStartBesideASlowPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if err := caughtUp(withTimeout(t, 30*time.Second), s.c, back); err != nil {
+	if err := caughtUp(withTimeout(t, time.Minute), s.c, back); err != nil {
 		t.Error(err)
 	}
 	t.Logf("caught up beside a slow leader after %v", time.Since(began).Round(10*time.Millisecond))

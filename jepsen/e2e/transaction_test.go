@@ -78,6 +78,7 @@ func transactionFlags(more ...string) []string {
 
 // What the stock transaction producer does: commit, rollback, unknown and asked later, never known.
 func TestTransactions(t *testing.T) {
+	parallel(t, 7)
 	c := startCluster(t, cluster.Config{Flags: transactionFlags("--transaction-check-max", "3")})
 	topic := topicName(t)
 	createTopic(t, c, topic, 4)
@@ -147,6 +148,7 @@ func TestTransactions(t *testing.T) {
 // message is delivered once.
 func TestTransactionAndLeaderChange(t *testing.T) {
 	long(t)
+	parallel(t, 39)
 	c := startCluster(t, cluster.Config{Flags: transactionFlags()})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)
@@ -197,6 +199,7 @@ func TestTransactionAndLeaderChange(t *testing.T) {
 // F19: a thousand transactions a second around one whose check never gives an outcome.
 func TestF19_TransactionsAroundABadOne(t *testing.T) {
 	long(t)
+	parallel(t, 15)
 	c := startCluster(t, cluster.Config{Flags: transactionFlags("--transaction-check-max", "4")})
 	topic := topicName(t)
 	createTopic(t, c, topic, 4)

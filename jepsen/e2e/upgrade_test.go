@@ -63,7 +63,7 @@ func (s *scriptCluster) roll(bin string, nodes ...string) {
 // level is raised; no send fails. Afterwards an older raftmq refuses to start, and says why.
 func TestF83_RollingUpgrade(t *testing.T) {
 	long(t)
-	t.Parallel() // it mostly waits for nodes to come and go
+	parallel(t, 50)
 	bins, err := upgradeBinaries()
 	if err != nil {
 		t.Fatal(err)
@@ -121,6 +121,6 @@ func TestF83_RollingUpgrade(t *testing.T) {
 		s.bin = step.to
 		s.cluster("start", back)
 	}
-	s.tool("cluster", "wait", "--timeout", "30s")
+	s.tool("cluster", "wait", "--timeout", "60s")
 	l.check(t, s, topic, queues)
 }
