@@ -33,7 +33,7 @@ func TestBenchClosedLoop(t *testing.T) {
 		t.Run(args, func(t *testing.T) {
 			c := startFakeCluster(t, 1)
 			r, err := benchJSON(t, append(strings.Fields(args), "--create", "--topic=speed", "--queues=3", "--size=100", "--connections=2", "--in-flight=8",
-				"--duration=300ms", "--name-servers="+c.addrs())...)
+				"--duration=600ms", "--name-servers="+c.addrs())...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,13 +73,13 @@ func TestBenchFollowsTheLeader(t *testing.T) {
 	c := startFakeCluster(t, 3)
 	c.addTopic("t", 2)
 	go func() {
-		time.Sleep(150 * time.Millisecond)
+		reaches(t, &c.nodes[0].stored, 10)
 		c.setLeader(1) // node 0 refuses from now on
-		time.Sleep(150 * time.Millisecond)
+		reaches(t, &c.nodes[1].stored, 10)
 		c.setLeader(2)
 		c.nodes[1].server.CloseConns()
 	}()
-	r, err := benchJSON(t, "--topic=t", "--connections=2", "--in-flight=4", "--duration=800ms", "--name-servers="+c.addrs())
+	r, err := benchJSON(t, "--topic=t", "--connections=2", "--in-flight=4", "--duration=2s", "--name-servers="+c.addrs())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,14 +102,14 @@ func TestBenchLeavesASilentLeader(t *testing.T) {
 	c.addTopic("t", 1)
 	c.nodes[0].silent.Store(true)
 	go func() {
-		time.Sleep(100 * time.Millisecond)
+		reaches(t, &c.nodes[0].asked, 4)
 		c.setLeader(1)
 	}()
 	r, err := benchJSON(t, "--topic=t", "--connections=1", "--in-flight=4", "--duration=3s", "--name-servers="+c.addrs())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Produce.Acknowledged == 0 || r.Produce.LongestGap < 0.4 || r.Produce.LongestGap > 1.9 {
+	if r.Produce.Acknowledged == 0 || r.Produce.LongestGap < 0.2 || r.Produce.LongestGap > 2.9 {
 		t.Errorf("%d acknowledged, longest gap %v", r.Produce.Acknowledged, r.Produce.LongestGap)
 	}
 	if e := r.Produce.Errors; len(e) != 1 || e[0].Code != codeLost || e[0].Count != 4 {
@@ -121,14 +121,14 @@ func TestBenchWithoutAnswers(t *testing.T) {
 	c := startFakeCluster(t, 1)
 	c.addTopic("t", 1)
 	c.nodes[0].silent.Store(true)
-	r, err := benchJSON(t, "--topic=t", "--connections=1", "--in-flight=4", "--duration=700ms", "--timeout=300ms", "--name-servers="+c.addrs())
+	r, err := benchJSON(t, "--topic=t", "--connections=1", "--in-flight=4", "--duration=1200ms", "--timeout=500ms", "--name-servers="+c.addrs())
 	if !errors.Is(err, errReported) {
 		t.Errorf("status %v", err)
 	}
 	if e := r.Produce.Errors; len(e) != 1 || e[0].Code != codeTimeout || e[0].Count < 4 {
 		t.Errorf("errors %+v", e)
 	}
-	if r.Produce.LongestGap < 0.69 {
+	if r.Produce.LongestGap < 1.19 {
 		t.Errorf("longest gap %v of a run without an acknowledged send", r.Produce.LongestGap)
 	}
 }
@@ -138,10 +138,11 @@ func TestBenchBacksOff(t *testing.T) {
 	c.addTopic("t", 1)
 	c.nodes[0].failing.Store(&answerError{remoting.ResponseSystemBusy, "[OVERLOAD]"})
 	go func() {
+		reaches(t, &c.nodes[0].asked, 2)
 		time.Sleep(300 * time.Millisecond)
 		c.nodes[0].failing.Store(nil)
 	}()
-	r, err := benchJSON(t, "--topic=t", "--connections=1", "--in-flight=2", "--duration=600ms", "--name-servers="+c.addrs())
+	r, err := benchJSON(t, "--topic=t", "--connections=1", "--in-flight=2", "--duration=1s", "--name-servers="+c.addrs())
 	if err != nil || r.Produce.Acknowledged == 0 {
 		t.Fatalf("%d acknowledged, %v", r.Produce.Acknowledged, err)
 	}
@@ -156,7 +157,7 @@ func TestBenchOpenLoop(t *testing.T) {
 	c := startFakeCluster(t, 1)
 	c.addTopic("t", 2)
 	go func() {
-		time.Sleep(300 * time.Millisecond)
+		reaches(t, &c.nodes[0].stored, 200)
 		gate := make(chan struct{})
 		c.nodes[0].stall.Store(&gate)
 		time.Sleep(300 * time.Millisecond)
@@ -168,7 +169,7 @@ func TestBenchOpenLoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := r.Produce
-	if p.Acknowledged < 1000 || p.Acknowledged > 1600 {
+	if p.Acknowledged < 500 || p.Acknowledged > 1600 {
 		t.Errorf("%d acknowledged of 1500", p.Acknowledged)
 	}
 	// 300 of 1500 were delayed, by 150 ms on average; a closed loop would have seen 32.
@@ -189,7 +190,7 @@ func TestBenchConsume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Consume.Messages != stored || stored == 0 || r.Consume.Queues != 4 || len(r.Consume.Errors) > 0 || r.Produce != nil || r.Seconds > 5 {
+	if r.Consume.Messages != stored || stored == 0 || r.Consume.Queues != 4 || len(r.Consume.Errors) > 0 || r.Produce != nil || r.Seconds > 8 {
 		t.Errorf("read %+v of %d, in %v s", r.Consume, stored, r.Seconds)
 	}
 	if r, err = benchJSON(t, "--topic=t", "--mode=consume", "--queues=1", at); err != nil || r.Consume.Queues != 1 || r.Consume.Messages >= stored {
@@ -203,11 +204,11 @@ func TestBenchConsume(t *testing.T) {
 func TestBenchBoth(t *testing.T) {
 	c := startFakeCluster(t, 1)
 	c.addTopic("t", 2)
-	r, err := benchJSON(t, "--topic=t", "--mode=both", "--rate=500", "--connections=1", "--duration=600ms", "--name-servers="+c.addrs())
+	r, err := benchJSON(t, "--topic=t", "--mode=both", "--rate=500", "--connections=1", "--duration=1s", "--name-servers="+c.addrs())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Produce.Acknowledged < 100 || r.Consume.Messages < r.Produce.Acknowledged/2 || r.Consume.EndToEnd.P50 > 600 {
+	if r.Produce.Acknowledged < 100 || r.Consume.Messages < r.Produce.Acknowledged/2 || r.Consume.EndToEnd.P50 > 1000 {
 		t.Errorf("%+v, %+v", r.Produce, r.Consume)
 	}
 }
@@ -238,9 +239,6 @@ func TestBenchRefusals(t *testing.T) {
 		all := append([]string{"bench"}, strings.Fields(args)...)
 		if !strings.Contains(args, "name-servers") {
 			all = append(all, at)
-		}
-		if !strings.Contains(args, "timeout") {
-			all = append(all, "--timeout=300ms")
 		}
 		if _, _, err := runTool(t, "", all...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)

@@ -44,6 +44,7 @@ type fakeNode struct {
 	id     int
 	addr   string
 	server *transport.Server
+	asked  atomic.Int64 // sends that came, whatever became of them
 	stored atomic.Int64 // messages taken
 
 	silent atomic.Bool                   // no send is answered
@@ -113,8 +114,13 @@ func (n *fakeNode) register() {
 	s := n.server
 	s.HandleInline(remoting.RequestGetRouteInfoByTopic, n.route)
 	s.HandleInline(remoting.RequestNodeStatus, n.status)
-	s.Handle(remoting.RequestSendMessageV2, n.led(n.send))
-	s.Handle(remoting.RequestSendBatchMessage, n.led(n.send))
+	send := n.led(n.send)
+	for _, code := range []int32{remoting.RequestSendMessageV2, remoting.RequestSendBatchMessage} {
+		s.Handle(code, func(r transport.Responder, cmd *remoting.Command) {
+			n.asked.Add(1)
+			send(r, cmd)
+		})
+	}
 	s.Handle(remoting.RequestPullMessage, n.pull)
 	s.HandleInline(remoting.RequestUpdateAndCreateTopic, n.led(n.createTopic))
 	s.HandleInline(remoting.RequestDeleteTopicInBroker, n.led(n.deleteTopic))
@@ -124,6 +130,16 @@ func (n *fakeNode) register() {
 	s.HandleInline(remoting.RequestGetMaxOffset, n.led(n.maxOffset))
 	s.HandleInline(remoting.RequestQueryConsumerOffset, n.led(n.queryOffset))
 	s.HandleInline(remoting.RequestUpdateConsumerOffset, n.led(n.updateOffset))
+}
+
+// reaches waits until a counter has come to n; the tools that it counts for begin when the machine lets them.
+func reaches(t *testing.T, counter *atomic.Int64, n int64) {
+	for deadline := time.Now().Add(time.Minute); counter.Load() < n && t.Context().Err() == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("%d of %d after a minute", counter.Load(), n)
+			return
+		}
+	}
 }
 
 // led refuses what a follower may not do.

@@ -168,7 +168,7 @@ func (m *machine) messages(topic string, queue int32) (out []record.Message) {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never came true: %s", what)
 		}
@@ -214,8 +214,8 @@ func TestDelivery(t *testing.T) {
 	m.delayed(1, 0, 1, begin)
 	eventually(t, "delivered", func() bool { return m.stored("T") == 1 })
 	took := time.Since(begin)
-	if took < levels[0] || took > levels[0]+time.Second {
-		t.Errorf("delivered after %v, want %v", took, levels[0])
+	if took < levels[0] || took > levels[0]+10*time.Second {
+		t.Errorf("delivered after %v, want %v, and little more", took, levels[0])
 	}
 	got := m.messages("T", 0)[0]
 	if string(got.Properties) != "KEYS\x01k0\x02DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x010" || got.Flag != 3 || got.ReconsumeTimes != 1 || got.BornTimestamp != 5 ||
@@ -249,7 +249,7 @@ func TestBacklog(t *testing.T) {
 	eventually(t, "all delivered", func() bool { return m.stored("T") == int64(n) })
 	late := time.Since(due)
 	t.Logf("%d messages %v after they were due, %d commands or one more", n, late, d.Stats().Commands)
-	if late > 10*time.Second {
+	if late > 30*time.Second {
 		t.Errorf("the last message came %v late", late)
 	}
 	m.checkOnce(n)

@@ -120,15 +120,19 @@ func startEcho(t *testing.T, n Network, node int) string {
 func TestNamespacesCutOneDirection(t *testing.T) {
 	n := namespacesForTest(t, 3)
 	addr := startEcho(t, n, 1)
-	reach := func(from int) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	reach := func(from int, patience time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		return n.Probe(ctx, from, addr)
 	}
 	want := func(when string, reachable map[int]bool) {
 		t.Helper()
 		for from, ok := range reachable {
-			if err := reach(from); (err == nil) != ok {
+			patience := 400 * time.Millisecond
+			if ok {
+				patience = 10 * time.Second
+			}
+			if err := reach(from, patience); (err == nil) != ok {
 				t.Errorf("%s: from %d: %v, want reachable=%v", when, from, err, ok)
 			}
 		}

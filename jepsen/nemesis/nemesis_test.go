@@ -74,7 +74,7 @@ func startHelpers(t *testing.T, cut bool) *cluster.Cluster {
 		t.Fatal(err)
 	}
 	for _, n := range c.Nodes() {
-		for deadline := time.Now().Add(10 * time.Second); !strings.Contains(n.LogTail(4096), "listening"); time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); !strings.Contains(n.LogTail(4096), "listening"); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s does not listen: %s", n.ID, n.LogTail(4096))
 			}
@@ -118,7 +118,7 @@ func healed(t *testing.T, w *wound) string {
 // awaitListening waits until a helper is up after so many starts.
 func awaitListening(t *testing.T, n *cluster.Node) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); strings.Count(n.LogTail(1<<20), "listening") < n.Starts(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); strings.Count(n.LogTail(1<<20), "listening") < n.Starts(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("not listening again")
 		}
@@ -278,7 +278,11 @@ func TestIsolate(t *testing.T) {
 		if !strings.Contains(w.proof, "of 4 links one way 4 connected before") {
 			t.Fatalf("isolate: %q", w.proof)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		patience := 10 * time.Second
+		if strings.Contains(w.proof, "peers and clients") {
+			patience = silence
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		fromClients := c.Network().Probe(ctx, cluster.Host, n.Addrs.Raft) != nil
 		cancel()
 		if fromClients != strings.Contains(w.proof, "peers and clients") {
@@ -298,7 +302,7 @@ func allOpen(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	for _, a := range c.Nodes() {
 		for _, b := range c.Nodes() {
-			if a != b && probe(t.Context(), c, link{a, b}) != nil {
+			if a != b && probe(t.Context(), c, link{a, b}, 10*time.Second) != nil {
 				t.Fatalf("%s does not reach %s after healing", a.ID, b.ID)
 			}
 		}
@@ -334,7 +338,7 @@ func TestShapedLinks(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is dropped")
 		}
-		_ = probe(t.Context(), c, link{n, c.Node("n2")})
+		_ = probe(t.Context(), c, link{n, c.Node("n2")}, silence)
 	}
 	t.Log(lossy.proof, healed(t, lossy))
 	allOpen(t, c)
