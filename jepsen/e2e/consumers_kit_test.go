@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -182,7 +183,7 @@ func (g *consumerGroup) startProcess(process string, orderly bool, names ...stri
 		c.stdin, err = c.cmd.StdinPipe()
 	}
 	if err == nil {
-		err = c.cmd.Start()
+		err = startOnThread(c.cmd, c.done)
 	}
 	if err != nil {
 		g.t.Fatal(err)
@@ -201,6 +202,22 @@ func (g *consumerGroup) startProcess(process string, orderly bool, names ...stri
 	}()
 	g.t.Cleanup(func() { g.end(c) })
 	return c
+}
+
+// startOnThread starts a process that dies with this program (Pdeathsig). That is with the thread that forked it, and threads end that were in another
+// network namespace: so this one is kept until done is closed.
+func startOnThread(cmd *exec.Cmd, done <-chan struct{}) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			<-done
+		}
+	}()
+	return <-started
 }
 
 // end ends a consumer.

@@ -60,7 +60,7 @@ func (c *rawClient) beat(t *testing.T, body string) {
 
 // Clients are found whichever node they are connected to: by the leader's check-backs, also when the leader has just changed, and by what mqadmin asks any node.
 func TestClientsOfAnyNode(t *testing.T) {
-	t.Parallel()
+	parallel(t, 7)
 	c := startCluster(t, cluster.Config{Flags: transactionFlags()})
 	topic := topicName(t)
 	createTopic(t, c, topic, 1)

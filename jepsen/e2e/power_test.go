@@ -121,7 +121,7 @@ func TestF01_F35_PowerLossOfAllNodes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"ASYNC_FLUSH", "SYNC_FLUSH"} {
 		t.Run(mode, func(t *testing.T) {
-			parallelHeavy(t, 60, diskWeight)
+			parallelHeavy(t, 40, diskWeight)
 			rounds, load, elected := 3, 2*time.Second, time.Minute // a busy machine's disks are slow
 			if extended() {
 				rounds, load, elected = 10, time.Minute, 10*time.Second

@@ -23,6 +23,7 @@ import (
 // TestF73_SixtyThousandTopics: they are made, survive a restart of all nodes, and are answered for: routes at once, lists within a frame.
 func TestF73_SixtyThousandTopics(t *testing.T) {
 	long(t)
+	parallelHeavy(t, 28, 2)
 	const topics = 60_000
 	c := startCluster(t, cluster.Config{})
 	name := func(i int) string { return fmt.Sprintf("F73-%05d", i) }
@@ -139,6 +140,7 @@ func residentMB(t *testing.T, n *cluster.Node) int {
 // Each gets its message when it comes, commits, and the node starts again with all queues.
 func TestManyQueuesAndConnections(t *testing.T) {
 	long(t)
+	parallelHeavy(t, 10, 2)
 	many := 2_000
 	if extended() {
 		many = 10_000
