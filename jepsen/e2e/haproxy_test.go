@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -9,14 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/apache/rocketmq-client-go/v2"
-	"github.com/apache/rocketmq-client-go/v2/consumer"
-	"github.com/apache/rocketmq-client-go/v2/primitive"
-	"github.com/apache/rocketmq-client-go/v2/producer"
 
 	"raftmq/jepsen"
 	"raftmq/jepsen/cluster"
@@ -38,7 +31,7 @@ func startHAProxy(t *testing.T, c *cluster.Cluster, bind string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := regexp.MustCompile(`(?m)^  server .*\n`).ReplaceAllString(string(example), "")
+	settings := regexp.MustCompile(`(?m)^  server n\d .*\n`).ReplaceAllString(string(example), "")
 	settings = regexp.MustCompile(`(?m)^  bind .*`).ReplaceAllString(settings, "  bind "+bind)
 	for _, n := range c.Nodes() {
 		_, port, err := net.SplitHostPort(n.Addrs.HTTP)
@@ -66,41 +59,20 @@ func startHAProxy(t *testing.T, c *cluster.Cluster, bind string) {
 	})
 }
 
-// beats are the times of one client's successes.
-type beats struct {
-	mu    sync.Mutex
-	times []time.Time
-}
+// noticed is when a killed leader's connections have ended for everybody, also on a busy machine.
+const noticed = 500 * time.Millisecond
 
-func (b *beats) ok() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.times = append(b.times, time.Now())
-}
+// goPull is how long a Go client waits for the answer to a pull, whatever becomes of the connection, with what it then pauses.
+const goPull = 33 * time.Second
 
-func (b *beats) after(t time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.times) > 0 && b.times[len(b.times)-1].After(t)
-}
-
-// gap is the longest time without a success that ends after since.
-func (b *beats) gap(since time.Time) (longest time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := 1; i < len(b.times); i++ {
-		if b.times[i].After(since) {
-			longest = max(longest, b.times[i].Sub(b.times[i-1]))
-		}
-	}
-	return longest
-}
-
-// TestHAProxy: with --leader-address and a real HAProxy stock Go clients are through again soon after SIGKILL of the leader, where they
-// otherwise wait until they ask for routes, up to 30 s. Java clients: scripts/test-java.
+// TestHAProxy: with --leader-address and a real HAProxy stock Go clients are through again within a second of an election after SIGKILL of
+// the leader, where they otherwise wait until they ask for routes, up to 30 s: HAProxy holds what they send until somebody leads. No send fails
+// that was begun after the kill. What was under way on the dead connection is the client's affair: it notices that the connection has ended and does not
+// tell those that wait on it, so that a send hangs for its timeout (3 s) and is then tried again if it is a synchronous one, and a
+// parked pull of a push consumer for 30 s. Java clients: scripts/test-java.
 func TestHAProxy(t *testing.T) {
 	long(t)
-	parallel(t, 38)
+	parallel(t, 45)
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		t.Skip("no haproxy on this machine")
 	}
@@ -109,102 +81,86 @@ func TestHAProxy(t *testing.T) {
 	startHAProxy(t, c, address)
 	topic := topicName(t)
 	createTopic(t, c, topic, 4)
-	names := []string{"sync", "async", "push"}
-	all := map[string]*beats{}
-	for _, name := range names {
-		all[name] = &beats{}
-	}
-	load, stop := context.WithCancel(t.Context())
-	var senders sync.WaitGroup
-	defer senders.Wait()
-	defer stop()
-
-	pc, err := rocketmq.NewPushConsumer(consumer.WithNsResolver(primitive.NewPassthroughResolver(c.ClientAddrs())), consumer.WithGroupName("cg-"+topic),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset), consumer.WithInstance("c-"+topic))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := pc.Subscribe(topic, consumer.MessageSelector{}, func(context.Context, ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
-		all["push"].ok()
-		return consumer.ConsumeSuccess, nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := pc.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = pc.Shutdown() })
-	// A Go client notices that a connection has ended, and still waits for what it sent on it: a second instead of three.
-	const timeout = time.Second
-	p := newProducer(t, c, producer.WithSendMsgTimeout(timeout))
-	pace := func() bool {
-		select {
-		case <-load.Done():
-			return false
-		case <-time.After(5 * time.Millisecond):
-			return true
-		}
-	}
-	senders.Go(func() {
-		for pace() {
-			if r, err := p.SendSync(load, primitive.NewMessage(topic, []byte("sync"))); err == nil && r.Status == primitive.SendOK {
-				all["sync"].ok()
+	l := startGapLoad(t, c, topic)
+	const promised, tries = time.Second, 3
+	for try := 1; ; try++ {
+		killed, election, old := leave(t, c, "kill")
+		eventually(t, 90*time.Second, "sends and pulls go on", func() bool {
+			return l.going("sync", killed) && l.going("async", killed) && l.going("pull", killed)
+		})
+		late := ""
+		for _, k := range []string{"sync", "async", "pull"} {
+			if g := l.kinds[k].gap(killed); g.after > election+promised {
+				late += fmt.Sprintf("%s: a success after %v; ", k, g.after)
 			}
 		}
-	})
-	senders.Go(func() {
-		for pace() {
-			_ = p.SendAsync(load, func(_ context.Context, r *primitive.SendResult, err error) {
-				if err == nil && r.Status == primitive.SendOK {
-					all["async"].ok()
-				}
-			}, primitive.NewMessage(topic, []byte("async")))
-		}
-	})
-	going := func(since time.Time) func() bool {
-		return func() bool {
-			for _, b := range all {
-				if !b.after(since) {
-					return false
-				}
+		if try == 1 {
+			l.settle(t) // push too, which is not waited for again
+			if g := l.kinds["push"].gap(killed); g.longest > election+goPull+10*time.Second {
+				t.Errorf("push: %v without a message", g.longest)
 			}
-			return true
+		}
+		t.Logf("a leader after %.2f s%s", election.Seconds(), l.table(killed))
+		if o, ok := l.kinds["sync"].failure(time.Time{}); ok {
+			t.Errorf("a synchronous send failed %v after the leader's end: %v", o.end.Sub(killed), o.err)
+		}
+		if o, ok := l.kinds["async"].failure(killed.Add(noticed)); ok && election < 2*time.Second { // one that waits has 3 s
+			t.Errorf("an asynchronous send that was begun %v after the leader's end failed: %v", o.begin.Sub(killed), o.err)
+		}
+		if err := old.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if late == "" {
+			break
+		}
+		// On a machine that is busy enough, checks and clients are late: three times in a row they are not by chance.
+		if late = fmt.Sprintf("try %d: a leader after %v; %s", try, election, late); try == tries {
+			t.Error(late)
+			break
+		}
+		t.Log(late)
+		if _, err := c.WaitServing(withTimeout(t, time.Minute)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	eventually(t, time.Minute, "everybody's first success", going(time.Time{}))
-	begin := time.Now()
-	eventually(t, time.Minute, "a second of success", func() bool { return going(begin.Add(time.Second))() })
-
-	leader, err := c.Leader(withTimeout(t, time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	killed := time.Now()
-	if err := leader.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, time.Minute, "another leader", func() bool {
-		next, err := c.Leader(withTimeout(t, time.Second))
-		return err == nil && next != leader
-	})
-	election := time.Since(killed)
-	elected := time.Now()
-	eventually(t, 90*time.Second, "everybody goes on", going(elected))
-	for _, name := range names {
-		gap := all[name].gap(killed)
-		t.Logf("%s: %v without a success, a leader after %v", name, gap.Round(10*time.Millisecond), election.Round(10*time.Millisecond))
-		// A second is meant, beside the time a send may hang; the rest is for a machine so busy that checks are late. Without the
-		// proxy it is 20 to 30 s. A push consumer's pulls that were parked on the dead leader hang for 30 s in the client.
-		if name != "push" && gap > election+timeout+10*time.Second {
-			t.Errorf("%s: %v without a success, and a leader after %v", name, gap, election)
-		}
-	}
-	if err := leader.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stop()
-	senders.Wait()
+	l.stop()
 	if _, err := c.WaitConverged(withTimeout(t, time.Minute)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLeaderChangeGaps measures what stock Go clients feel of a change of leader in each of the three ways to run a cluster, for README's table. Nothing is
+// asserted but that all go on.
+func TestLeaderChangeGaps(t *testing.T) {
+	long(t)
+	if !extended() {
+		t.Skip("a measurement: RAFTMQ_E2E_EXTENDED=1")
+	}
+	for _, way := range []string{"plain", "forward", "haproxy"} {
+		for _, how := range []string{"kill", "transfer", "drain"} {
+			t.Run(way+"/"+how, func(t *testing.T) {
+				flags, address := jepsen.DefaultFlags(), freePort(t)
+				switch way {
+				case "forward":
+					flags = append(flags, "--forward-writes")
+				case "haproxy":
+					flags = append(flags, "--leader-address", address)
+				}
+				c := startCluster(t, cluster.Config{Flags: flags})
+				if way == "haproxy" {
+					if _, err := exec.LookPath("haproxy"); err != nil {
+						t.Skip("no haproxy on this machine")
+					}
+					startHAProxy(t, c, address)
+				}
+				topic := topicName(t)
+				createTopic(t, c, topic, 4)
+				l := startGapLoad(t, c, topic)
+				change, election, _ := leave(t, c, how)
+				l.settle(t)
+				l.stop()
+				t.Logf("a leader after %.2f s%s", election.Seconds(), l.table(change))
+			})
+		}
 	}
 }

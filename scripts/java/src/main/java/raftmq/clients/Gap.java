@@ -2,11 +2,13 @@ package raftmq.clients;
 
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.TreeMap;
-import java.util.concurrent.Semaphore;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -16,110 +18,95 @@ import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * How long clients are without an acknowledged send, or without a message, when a command takes the leader away. Stock
- * settings: sends time out after 3 s and are tried three times; the application tries again at once.
+ * What clients feel when a command takes the leader away. Stock settings: sends time out after 3 s and are tried three times. Sends are
+ * begun at a steady pace, each beside those that have not ended, as in an application of many threads.
  *
- * <pre>Gap --name-servers A;B;C --move COMMAND [--limit SECONDS]</pre>
+ * <pre>Gap --name-servers A;B;C --move COMMAND [--limit SECONDS [--kinds KIND,...]] [--failures N]</pre>
  *
- * The last word that COMMAND prints is how long it took the cluster to have a leader that takes writes again, in seconds.
- * Status 1 if a client's gap is longer than that by more than the limit.
+ * The last words that COMMAND prints are when it took leadership away, in milliseconds since 1970, and how long it took the cluster
+ * from there to have a leader that takes writes again, in seconds. Status 1 if a client (of sync, async, push, pull, or those named) has
+ * its first success of a call that was begun later than that by more than the limit, or if more sends than N fail.
  */
 public final class Gap {
     private Gap() {}
 
-    /** Times of successes, in milliseconds. */
-    private static final class Beat {
-        private final List<Long> times = new ArrayList<>();
-        private long failures;
-
-        synchronized void ok() {
-            times.add(System.nanoTime() / 1_000_000);
-        }
-
-        synchronized void failed() {
-            failures++;
-        }
-
-        synchronized long failures() {
-            return failures;
-        }
-
-        synchronized long last() {
-            return times.isEmpty() ? 0 : times.get(times.size() - 1);
-        }
-
-        /** The longest time without, that ends after the given one. */
-        synchronized long longest(long since) {
-            long longest = 0;
-            for (int i = 1; i < times.size(); i++) {
-                if (times.get(i) >= since) {
-                    longest = Math.max(longest, times.get(i) - times.get(i - 1));
-                }
-            }
-            return longest;
-        }
-    }
-
+    private static final int PACE_MILLIS = 10;
+    private static final int QUEUES = 4;
     private static volatile boolean done;
+
+    private final Map<String, Calls> calls = new LinkedHashMap<>();
+    /** By kind of consumer and queue: when the newest message that it got was sent. */
+    private final Map<String, Long> consumed = new ConcurrentHashMap<>();
 
     public static void main(String[] args) {
         try {
-            System.exit(run(args) ? 0 : 1);
+            System.exit(new Gap().run(args) ? 0 : 1);
         } catch (Exception | AssertionError e) {
             e.printStackTrace();
             System.exit(1); // clients leave threads behind that are no daemons
         }
     }
 
-    private static boolean run(String[] args) throws Exception {
+    private boolean run(String[] args) throws Exception {
         Map<String, String> options = new HashMap<>();
         for (int i = 0; i + 1 < args.length; i += 2) {
             options.put(args[i], args[i + 1]);
         }
         Kit k = new Kit("gap", options.get("--name-servers"), new Phase(true, 1));
-        String topic = k.topic("t", 4);
-        Map<String, Beat> beats = new TreeMap<>();
+        String topic = k.topic("t", QUEUES);
         for (String name : List.of("sync", "async", "push", "pull")) {
-            beats.put(name, new Beat());
+            calls.put(name, new Calls());
         }
         List<Thread> threads = new ArrayList<>();
-        consumers(k, topic, beats, threads);
-        senders(k, topic, beats, threads);
-        Kit.await("everybody's first success", 60, () -> beats.values().stream().allMatch(b -> b.last() != 0));
-        Thread.sleep(2000);
-        long begin = System.nanoTime() / 1_000_000;
+        consumers(k, topic, threads);
+        senders(k, topic, threads);
+        settle(60);
+        Thread.sleep(2000); // of calm, so that the start is not measured
+        settle(60);
         Process p = new ProcessBuilder("bash", "-c", options.get("--move")).redirectError(ProcessBuilder.Redirect.INHERIT).start();
         String printed = Kit.text(p.getInputStream().readAllBytes()).strip();
         if (p.waitFor() != 0) {
             throw new IllegalStateException("the leader was not moved");
         }
-        double election = Double.parseDouble(printed.substring(printed.lastIndexOf(' ') + 1));
-        // Until all have gone on for a while: a client that asks for routes every 30 s is hit up to that time later.
-        Thread.sleep(1000);
-        long quiet = System.nanoTime() / 1_000_000;
-        Kit.await("everybody goes on", 90, () -> beats.values().stream().allMatch(b -> b.last() > quiet));
-        Thread.sleep(2000);
+        String[] words = printed.split("\\s+");
+        long change = Long.parseLong(words[words.length - 2]);
+        double election = Double.parseDouble(words[words.length - 1]);
+        // A client that asks for routes every 30 s is hit up to that time later.
+        settle(90);
         done = true;
         for (Thread t : threads) {
             t.join(10_000);
         }
-        StringBuilder line = new StringBuilder(String.format(Locale.ROOT, "  leader %5.2f s", election));
+        double limit = Double.parseDouble(options.getOrDefault("--limit", "Infinity"));
+        List<String> kinds = List.of(options.getOrDefault("--kinds", "sync,async,push,pull").split(","));
+        System.out.printf(Locale.ROOT, "  a leader after %.2f s%n", election);
         boolean good = true;
-        for (Map.Entry<String, Beat> b : beats.entrySet()) {
-            double gap = b.getValue().longest(begin) / 1000.0;
-            line.append(String.format(Locale.ROOT, "   %s %5.2f s", b.getKey(), gap));
-            if (b.getValue().failures() > 0) {
-                line.append(" (").append(b.getValue().failures()).append(" failed)");
-            }
-            if (options.containsKey("--limit") && gap > election + Double.parseDouble(options.get("--limit"))) {
+        int failed = 0;
+        for (Map.Entry<String, Calls> c : calls.entrySet()) {
+            Calls.Gap g = c.getValue().gap(change);
+            failed += g.failed;
+            String verdict = "";
+            if (kinds.contains(c.getKey()) && g.first > election + limit) {
                 good = false;
-                line.append(" TOO LONG");
+                verdict = " TOO LONG";
             }
+            System.out.printf("  %-5s %s%s%n", c.getKey(), g, verdict);
         }
-        System.out.println(line);
+        if (options.containsKey("--failures") && failed > Integer.parseInt(options.get("--failures"))) {
+            System.out.println("  " + failed + " FAILED");
+            good = false;
+        }
         return good;
+    }
+
+    /** Waits until sends that are begun now succeed and each queue has its consumers. */
+    private void settle(int seconds) throws Exception {
+        long now = Calls.now();
+        Kit.await("everybody goes on", seconds, () -> calls.get("sync").succeeded(now) && calls.get("async").succeeded(now)
+                && consumed.values().stream().filter(born -> born > now).count() == 2 * QUEUES);
     }
 
     private static void thread(List<Thread> threads, Runnable r) {
@@ -129,61 +116,68 @@ public final class Gap {
         t.start();
     }
 
-    private static void pause() {
-        try {
-            Thread.sleep(5);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
+    private void senders(Kit k, String topic, List<Thread> threads) throws Exception {
+        DefaultMQProducer sync = k.producer(), async = k.producer();
+        ExecutorService each = Executors.newCachedThreadPool(r -> {
+            Thread t = new Thread(r);
+            t.setDaemon(true);
+            return t;
+        });
+        ticking(threads, () -> each.execute(() -> {
+            long begin = Calls.now();
+            try {
+                SendResult r = sync.send(new Message(topic, Kit.bytes("s")));
+                calls.get("sync").add(begin, r.getSendStatus() == SendStatus.SEND_OK ? null : new IllegalStateException(r.toString()));
+            } catch (Exception e) {
+                calls.get("sync").add(begin, e);
+            }
+        }));
+        ticking(threads, () -> {
+            long begin = Calls.now();
+            try {
+                async.send(new Message(topic, Kit.bytes("a")), new SendCallback() {
+                    @Override
+                    public void onSuccess(SendResult r) {
+                        calls.get("async").ok(begin);
+                    }
+
+                    @Override
+                    public void onException(Throwable e) {
+                        calls.get("async").add(begin, e);
+                    }
+                });
+            } catch (Exception e) {
+                calls.get("async").add(begin, e);
+            }
+        });
+    }
+
+    private static void ticking(List<Thread> threads, Runnable r) {
+        thread(threads, () -> {
+            while (!done) {
+                r.run();
+                try {
+                    Thread.sleep(PACE_MILLIS);
+                } catch (InterruptedException e) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /** A message that a consumer got is a call from its birth on. */
+    private void got(String kind, List<MessageExt> messages) {
+        for (MessageExt m : messages) {
+            calls.get(kind).ok(m.getBornTimestamp());
+            consumed.merge(kind + m.getQueueId(), m.getBornTimestamp(), Math::max);
         }
     }
 
-    private static void senders(Kit k, String topic, Map<String, Beat> beats, List<Thread> threads) throws Exception {
-        DefaultMQProducer sync = k.producer(), async = k.producer();
-        Beat s = beats.get("sync"), a = beats.get("async");
-        thread(threads, () -> {
-            while (!done) {
-                try {
-                    if (sync.send(new Message(topic, Kit.bytes("s"))).getSendStatus() == SendStatus.SEND_OK) {
-                        s.ok();
-                    }
-                } catch (Exception e) {
-                    s.failed();
-                }
-                pause();
-            }
-        });
-        Semaphore inFlight = new Semaphore(1000); // more than come in 3 s: those that hang do not hold the next ones up
-        thread(threads, () -> {
-            while (!done) {
-                try {
-                    inFlight.acquire();
-                    async.send(new Message(topic, Kit.bytes("a")), new SendCallback() {
-                        @Override
-                        public void onSuccess(SendResult r) {
-                            a.ok();
-                            inFlight.release();
-                        }
-
-                        @Override
-                        public void onException(Throwable e) {
-                            a.failed();
-                            inFlight.release();
-                        }
-                    });
-                } catch (Exception e) {
-                    a.failed();
-                    inFlight.release();
-                }
-                pause();
-            }
-        });
-    }
-
-    private static void consumers(Kit k, String topic, Map<String, Beat> beats, List<Thread> threads) throws Exception {
+    private void consumers(Kit k, String topic, List<Thread> threads) throws Exception {
         DefaultMQPushConsumer push = k.push(k.unique("push"));
         push.subscribe(topic, "*");
         push.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            beats.get("push").ok();
+            got("push", messages);
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         push.start();
@@ -192,9 +186,7 @@ public final class Gap {
         pull.start();
         thread(threads, () -> {
             while (!done) {
-                if (!pull.poll(100).isEmpty()) {
-                    beats.get("pull").ok();
-                }
+                got("pull", pull.poll(100));
             }
         });
     }
