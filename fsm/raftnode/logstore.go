@@ -34,6 +34,7 @@ type logStore struct {
 
 	// start is the first index in the log, 0 when it is empty. raft-wal goes on serving entries of its newest segment that were compacted
 	// away; until that segment is full a follower far behind would be fed with them, and when it is, no longer.
+	// Written with mu held.
 	start atomic.Uint64
 
 	mu sync.RWMutex
@@ -233,11 +234,11 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	if err := s.backing.StoreLogs(withSums(logs)); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(logs) > 0 {
 		s.start.CompareAndSwap(0, logs[0].Index)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, l := range logs {
 		s.addLocked(l)
 	}
@@ -284,6 +285,9 @@ func (s *logStore) DeleteRange(from, to uint64) error {
 	if err := s.backing.DeleteRange(from, to); err != nil {
 		return err
 	}
+	// Raft compacts beside its appends: an entry that comes to an emptied log either is here already, or sets start behind this.
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	first, err := s.backing.FirstIndex()
 	if err != nil {
 		return fmt.Errorf("raftnode: read log: %w", err)

@@ -3,6 +3,7 @@ package raftnode
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
@@ -157,5 +158,59 @@ func TestCompactedEntriesAreNotRead(t *testing.T) {
 				bytes(2)
 			})
 		}
+	}
+}
+
+// emptied is a store that lets an entry come between what it says of its first one and whoever asked.
+type emptied struct {
+	backingStore
+	armed         atomic.Bool
+	asked, stored chan struct{}
+}
+
+func (s *emptied) FirstIndex() (uint64, error) {
+	first, err := s.backingStore.FirstIndex()
+	if s.armed.CompareAndSwap(true, false) {
+		s.asked <- struct{}{}
+		<-s.stored
+	}
+	return first, err
+}
+
+func (s *emptied) StoreLogs(logs []*raft.Log) error {
+	err := s.backingStore.StoreLogs(logs)
+	s.stored <- struct{}{}
+	return err
+}
+
+// An entry that is stored while compaction empties the log stays readable: Raft panics over one that it cannot read (found by a proof of
+// catch-up with small logs).
+func TestEntryWhileTheLogIsEmptied(t *testing.T) {
+	between := &emptied{asked: make(chan struct{}), stored: make(chan struct{}, 2)}
+	s, err := openLogStore(Config{Dir: t.TempDir(), LogStore: WAL, CacheBytes: 1 << 20, Logger: hclog.NewNullLogger(), wrapStore: func(b backingStore) backingStore {
+		between.backingStore = b
+		return between
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if err := s.StoreLogs([]*raft.Log{{Index: 1, Term: 1}, {Index: 2, Term: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	<-between.stored
+	between.armed.Store(true)
+	deleted := make(chan error, 1)
+	go func() { deleted <- s.DeleteRange(1, 2) }()
+	<-between.asked // the log is empty, and whoever empties it has seen that
+	if err := s.StoreLogs([]*raft.Log{{Index: 3, Term: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-deleted; err != nil {
+		t.Fatal(err)
+	}
+	var l raft.Log
+	if err := s.GetLog(3, &l); err != nil {
+		t.Errorf("entry 3: %v", err)
 	}
 }
