@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"raftmq/commitlog/mappedfile"
+	"raftmq/seam"
 )
 
 // errBytes: the log's bytes are not those a journal record names.
@@ -108,6 +109,11 @@ func (l *Log) open() error {
 			return err
 		}
 		why = nil
+	}
+	if seam.On(seam.TruncateLog) || seam.On(seam.TruncateRaftLog) {
+		if p, err = l.forget(p); err != nil {
+			return err
+		}
 	}
 	l.point.Point = p
 	t := tail{index: p.RaftIndex, term: p.RaftTerm, end: p.LogEnd, pos: p.JournalEnd}

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"raftmq/commitlog/store"
+	"raftmq/seam"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -55,7 +56,7 @@ func (s *SnapshotStore) List() ([]*raft.SnapshotMeta, error) {
 
 // hasLog tells whether the log bytes of a snapshot are in the store, or staged for it.
 func (s *SnapshotStore) hasLog(h *head) bool {
-	if _, end := s.store.LogRange(); h.Position.LogEnd <= end {
+	if _, end := s.store.LogRange(); h.Position.LogEnd <= end || seam.On(seam.TruncateLog) || seam.On(seam.SkipInstall) {
 		return true
 	}
 	seal, ok := s.staging.Sealed()

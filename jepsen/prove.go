@@ -29,6 +29,8 @@ type Proof struct {
 	Body     int           // bytes of a message (256)
 	Flags    []string      // of the servers
 	Nodes    []string      // that have the bug; nil for all
+	Late     time.Duration // until another consumer joins each group; 0 for never
+	Work     time.Duration // of an ordered consumer on what it is given at once; 0 for the default
 	// By are the checks of which one must have found it, or parts of an error's text: that something else went wrong is no proof.
 	By []string
 }
@@ -66,12 +68,16 @@ func Proofs() []Proof {
 		{Bug: seam.WrongByte, Workload: checker.Queue, Time: 5 * time.Second, Nodes: []string{"n2"}, By: []string{"logs differ"}},
 		{Bug: seam.ServeDamage, Workload: checker.Queue, Nemesis: "rot", Time: 20 * time.Second, By: []string{"drained", "bytes differ"}},
 		{Bug: seam.EarlyTrim, Workload: checker.Retention, Time: 40 * time.Second, Rate: 1500, By: []string{"expired too early"}},
+		{Bug: seam.TruncateLog, Workload: checker.Queue, Nemesis: "rot", Time: 25 * time.Second, Rate: 100, Body: 64 << 10, Flags: small, By: []string{"two values at one offset", "missing on a node", "holes in a queue"}},
+		{Bug: seam.TruncateRaftLog, Workload: checker.Queue, Nemesis: "raft-rot", Time: 15 * time.Second, By: lost},
+		{Bug: seam.SkipInstall, Workload: checker.Queue, Nemesis: "wipe", Time: 20 * time.Second, Rate: 100, Body: 64 << 10, Flags: small, By: []string{"two values at one offset", "missing on a node", "holes in a queue"}},
+		{Bug: seam.TwoOwners, Workload: checker.Ordered, Time: 15 * time.Second, Rate: 40, Late: 4 * time.Second, Work: 5 * time.Second, By: []string{"two owners of a queue"}},
 	}
 }
 
 // cell is the run without the bug: proofs with the same one need it once.
 func (p Proof) cell() string {
-	return fmt.Sprint(p.Workload, p.Nemesis, p.Time, p.Leader, p.Rate, p.Body, p.Flags)
+	return fmt.Sprint(p.Workload, p.Nemesis, p.Time, p.Leader, p.Rate, p.Body, p.Flags, p.Late, p.Work)
 }
 
 // Proven is what became of a proof.
@@ -160,7 +166,7 @@ func (p *Prover) run(ctx context.Context, proof Proof, bug seam.Bug, try int) (f
 		Hold: [2]time.Duration{2 * time.Second, 3 * time.Second}, Quiet: [2]time.Duration{time.Second, 2 * time.Second},
 		Logf: p.Logf,
 		// Raw clients look for a leader at once: that is what makes these runs short.
-		Workload: workload.Config{Kind: proof.Workload, Client: workload.Raw, Rate: cmp.Or(proof.Rate, 400), BodySize: proof.Body, Grace: 10 * time.Second}}
+		Workload: workload.Config{Kind: proof.Workload, Client: workload.Raw, Rate: cmp.Or(proof.Rate, 400), BodySize: proof.Body, Late: proof.Late, Work: proof.Work, Grace: 10 * time.Second}}
 	if strings.HasPrefix(proof.Nemesis, "power") { // it is over at once, and there is to be something to lose
 		cfg.Hold, cfg.Quiet = [2]time.Duration{200 * time.Millisecond, 500 * time.Millisecond}, [2]time.Duration{3 * time.Second, 5 * time.Second}
 	}
@@ -188,7 +194,7 @@ func (p *Prover) run(ctx context.Context, proof Proof, bug seam.Bug, try int) (f
 		found = append(found, err.Error())
 	}
 	// What was to be found and was, and what was to be clean and is, is of no further use.
-	if (bug == "") == (len(found) == 0) {
+	if bug == "" && len(found) == 0 || bug != "" && slices.ContainsFunc(found, proof.expects) {
 		err = os.RemoveAll(cfg.Dir)
 	} else {
 		err = nil

@@ -58,13 +58,21 @@ const (
 	ServeDamage Bug = "serve-damage"
 	// EarlyTrim: messages expire before their time.
 	EarlyTrim Bug = "early-trim"
+	// TruncateLog: a node that starts cuts its commit log where it is damaged, and what lies behind counts as never written.
+	TruncateLog Bug = "truncate-log"
+	// TruncateRaftLog: a node that starts cuts its Raft log where it is damaged, and with it what it has applied from there on.
+	TruncateRaftLog Bug = "truncate-raft-log"
+	// SkipInstall: a node far behind takes a snapshot's tables for all that it lacks.
+	SkipInstall Bug = "skip-install"
+	// TwoOwners: a queue that a consumer owns is given to any other that asks.
+	TwoOwners Bug = "two-owners"
 )
 
 // Bugs are all of them.
 func Bugs() []Bug {
 	return []Bug{AckUncommitted, SkipRaftSync, SkipLogSync, SkipSnapshotFlush, SkipNameSync, ApplyTwice, ApplyUncommitted, LoseQueueOffset, StaleReads, ForgetDelay,
 		EarlyDelay, ReuseOffset, SkipPreVote, RefuseStored, AckOffset, OffsetBack, HalfVisible, DropEnd, DoubleSend, SwapBatch, HalfBatch, WrongByte,
-		ServeDamage, EarlyTrim}
+		ServeDamage, EarlyTrim, TruncateLog, TruncateRaftLog, SkipInstall, TwoOwners}
 }
 
 // Tag is the build tag.

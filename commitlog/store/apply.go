@@ -6,6 +6,7 @@ import (
 	"raftmq/commitlog"
 	"raftmq/commitlog/consumequeue"
 	"raftmq/commitlog/record"
+	"raftmq/seam"
 )
 
 // Position is what a snapshot says about the log: replicated, equal on all nodes at equal RaftIndex.
@@ -31,6 +32,9 @@ func (s *Store) Recovered() Position {
 func (s *Store) Restore(p Position) error {
 	if err := s.alive(); err != nil {
 		return err
+	}
+	if seam.Built {
+		p = s.short(p)
 	}
 	if err := s.log.Restore(p); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"raftmq/commitlog"
 	"raftmq/commitlog/mappedfile"
+	"raftmq/seam"
 )
 
 // ErrQuarantined: bytes that are damaged on this node, until they are repaired.
@@ -151,8 +152,11 @@ func (s *Store) repairLoop() {
 
 // repairRound tries each range with each copy; true when all are whole.
 func (s *Store) repairRound(ctx context.Context, damaged []commitlog.Damage) (all bool) {
-	all = true
 	s.noteDamaged(damaged)
+	if seam.On(seam.TruncateLog) { // at the next start
+		return false
+	}
+	all = true
 	copies := s.cfg.Copies(ctx)
 	for _, d := range damaged {
 		if ctx.Err() != nil || s.alive() != nil {

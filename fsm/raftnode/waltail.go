@@ -16,6 +16,8 @@ import (
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
 	"golang.org/x/sys/unix"
+
+	"raftmq/seam"
 )
 
 // raft-wal takes whatever does not fit at the end of its last file for a write that a crash has torn, and goes on before it; a flipped bit in an entry that was synced and
@@ -144,7 +146,7 @@ func checkTail(path string, info types.SegmentInfo, lazy bool, logger hclog.Logg
 	if len(rest) == 0 {
 		return nil
 	}
-	if why := notTorn(rest, good); why != "" && !lazy {
+	if why := notTorn(rest, good); why != "" && !lazy && !seam.On(seam.TruncateRaftLog) {
 		return damaged("%s at offset %d, %d bytes before its end: %s", path, good, len(rest), why)
 	}
 	logger.Info("the end of the Raft log was torn by a crash before it was acknowledged, and is cut", "file", path, "offset", good, "bytes", len(rest))

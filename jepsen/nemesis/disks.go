@@ -270,6 +270,11 @@ func reinstate(ctx context.Context, c *cluster.Cluster, n *cluster.Node) (string
 	if err := n.Start(); err != nil {
 		return "", err
 	}
+	return untilWell(ctx, c, n)
+}
+
+// untilWell waits for a damaged node that was started; see reinstate.
+func untilWell(ctx context.Context, c *cluster.Cluster, n *cluster.Node) (string, error) {
 	waiting, cancel := context.WithTimeout(ctx, reinstateTimeout)
 	_, err := n.WaitStatus(waiting, "serving", func(st remoting.NodeStatus) bool { return st.CaughtUp && st.LeaderID != "" })
 	cancel()

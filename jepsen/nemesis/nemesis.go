@@ -114,6 +114,7 @@ func Faults() []Fault {
 		{Name: "power-majority", About: "more than half lose power at once", Needs: NeedsSeam | needsFiles, inject: power(func(n int) int { return n/2 + 1 })},
 		{Name: "power-all", About: "all lose power at once", Needs: NeedsSeam | needsFiles, inject: power(func(n int) int { return n })},
 		{Name: "rot", About: "bits of one node's commit log flip while it serves; later it is killed and started", Needs: needsFiles | NeedsLog, inject: rot},
+		{Name: "raft-rot", About: "a minority misses messages; then a bit of what another node has written to its Raft log meanwhile flips while all are down, and only these start at first", Needs: needsFiles, inject: raftRot},
 		{Name: "disk-full", About: "one node's file system has no room left", Needs: NeedsSmallDisks, inject: diskFull},
 		{Name: "no-space", About: "writes of one node fail for want of space, in the middle of whatever it does", Needs: NeedsBadDisks, inject: badDisk(noSpace)},
 		{Name: "eio", About: "one node's disk fails: all of it, its Raft log, or its syncs", Needs: NeedsBadDisks, inject: badDisk(ioErrors)},

@@ -16,16 +16,20 @@ import (
 
 // Config of a workload. Zero values take the defaults in parentheses; a workload may have others of its own.
 type Config struct {
-	Kind      string  // of Kinds (queue)
-	Topic     string  // (jepsen)
-	Queues    int     // of the topic (8)
-	Producers int     // (8)
-	Groups    int     // consumer groups (2)
-	Consumers int     // in each group (2)
-	Rate      float64 // messages per second of all producers together (2000); negative: no limit
-	BodySize  int     // bytes (256)
-	Messages  int     // to send in all; 0 for as many as the time allows
-	Client    Client  // (mixed)
+	Kind      string // of Kinds (queue)
+	Topic     string // (jepsen)
+	Queues    int    // of the topic (8)
+	Producers int    // (8)
+	Groups    int    // consumer groups (2)
+	Consumers int    // in each group (2)
+	// Late is how long after the load's begin one consumer more joins each group (0: none does).
+	Late time.Duration
+	// Work is how long an ordered consumer works on what it is given at once (10 ms): two that own a queue at the same time are seen by that.
+	Work     time.Duration
+	Rate     float64 // messages per second of all producers together (2000); negative: no limit
+	BodySize int     // bytes (256)
+	Messages int     // to send in all; 0 for as many as the time allows
+	Client   Client  // (mixed)
 	// SendTimeout is how long a raw producer waits for one answer (1.5 s). One that is shorter than a pause makes it send again what may be
 	// stored already.
 	SendTimeout time.Duration
@@ -70,6 +74,9 @@ func (c *Config) fillIn() {
 	}
 	if c.Client == "" {
 		c.Client = client
+	}
+	if c.Work == 0 {
+		c.Work = 10 * time.Millisecond
 	}
 	if c.Grace == 0 {
 		c.Grace = 50 * time.Second
@@ -186,7 +193,7 @@ func (w *Queue) newConsumer(addrs []string, g, i int) (Consumer, error) {
 		return newStockConsumer(addrs, name, group, w.cfg.Topic, stockConsumption{ordered: true, now: w.rec.Now, deliver: func(d Delivery) bool {
 			deliver(d)
 			return true
-		}})
+		}, work: w.cfg.Work})
 	case w.stock(g):
 		return NewStockConsumer(addrs, name, group, w.cfg.Topic, deliver)
 	}
@@ -232,7 +239,28 @@ func (w *Queue) Produce(ctx context.Context) error {
 	for i, s := range senders {
 		wg.Go(func() { w.produce(ctx, giveUp, i, s) })
 	}
+	err := w.joinLate(ctx)
 	wg.Wait()
+	return err
+}
+
+// joinLate adds the consumers that join during the load.
+func (w *Queue) joinLate(ctx context.Context) error {
+	if w.cfg.Late == 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(w.cfg.Late):
+	}
+	for g := range w.groups {
+		c, err := w.newConsumer(w.cluster.ClientAddrs(), g, w.cfg.Consumers)
+		if err != nil {
+			return err
+		}
+		w.consumers = append(w.consumers, c)
+	}
 	return nil
 }
 

@@ -105,6 +105,7 @@ type stockConsumption struct {
 	ordered bool  // one queue's messages one after the other, under the broker's lock
 	tries   int32 // how often a message may be sent back (16)
 	now     func() time.Duration
+	work    time.Duration // before the messages of a call count as delivered
 	// deliver gets each message; false sends it back.
 	deliver func(Delivery) bool
 }
@@ -139,6 +140,7 @@ func newStockConsumer(addrs []string, name, group, topic string, how stockConsum
 		if how.now != nil {
 			began = how.now()
 		}
+		time.Sleep(how.work)
 		for _, m := range msgs {
 			at := topic
 			if m.ReconsumeTimes > 0 {

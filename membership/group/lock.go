@@ -3,6 +3,8 @@ package group
 import (
 	"sync"
 	"time"
+
+	"raftmq/seam"
 )
 
 const (
@@ -79,7 +81,7 @@ func (r *Registry) LockQueues(group, clientID string, queues []Queue, record fun
 	}
 	for _, q := range queues {
 		have, ok := l.groups[group][q]
-		if ok && have.owner != clientID && now.Before(have.until) {
+		if ok && have.owner != clientID && now.Before(have.until) && !seam.On(seam.TwoOwners) {
 			continue
 		}
 		locked = append(locked, q)

@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"flush":                  {},
 	"membership":             {},
 	"membership/route":       {"membership", "fsm/metadata"},
-	"membership/group":       {},
+	"membership/group":       {"seam"},
 	"jepsen":                 {"jepsen/...", "transport/client", "transport/remoting", "seam", "seam/..."},
 	"seam":                   {},
 	"seam/shadow":            {"commitlog/mappedfile"},
