@@ -191,6 +191,9 @@ func (n *node) removeNode(ctx context.Context, req remoting.RemoveRequest) (any,
 		}
 	}
 	switch {
+	case target == nil && req.Leaving:
+		// It asked to be let go, and gossip's word of that was here first: the reconciler has removed it. Forgetting it comes behind that in the log.
+		return struct{}{}, n.group.forgetNode(ctx, req.NodeID)
 	case target == nil:
 		return nil, fmt.Errorf("%w: %s is not in the configuration of this group", errRefused, req.NodeID)
 	case req.NodeID == n.cfg.NodeID:
@@ -303,7 +306,18 @@ func (n *node) leave(ctx context.Context) error {
 	return nil
 }
 
+// askToBeRemoved hands leadership over and has the next leader remove this node, again if leadership comes back meanwhile.
 func (n *node) askToBeRemoved(ctx context.Context) error {
+	for {
+		if removed, err := n.askOnceToBeRemoved(ctx); removed || err != nil {
+			return err
+		}
+		n.logger.Info("leadership came back while this node was leaving, handing it over again")
+	}
+}
+
+// askOnceToBeRemoved reports false when this node leads again.
+func (n *node) askOnceToBeRemoved(ctx context.Context) (removed bool, err error) {
 	raft := n.group.raft
 	for raft.State().Role == raftnode.Leader {
 		if err := raft.TransferLeadershipTo(""); err != nil {
@@ -311,25 +325,25 @@ func (n *node) askToBeRemoved(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("hand leadership over: %w", ctx.Err())
+			return false, fmt.Errorf("hand leadership over: %w", ctx.Err())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	if err := n.members.AnnounceLeave(true); err != nil {
-		return err
+		return false, err
 	}
 	body, err := json.Marshal(remoting.RemoveRequest{NodeID: n.cfg.NodeID, Leaving: true})
 	if err != nil {
-		return err
+		return false, err
 	}
 	resp := n.elsewhere(ctx, &remoting.Command{Code: remoting.RequestRemoveNode, Body: body})
 	switch {
 	case resp == nil:
-		return errors.New("this node leads again; try again")
+		return false, ctx.Err()
 	case resp.Code != remoting.ResponseSuccess:
-		return errors.New(resp.Remark)
+		return false, errors.New(resp.Remark)
 	}
-	return nil
+	return true, nil
 }
 
 // proposeJSON applies one table command. Leader.

@@ -32,6 +32,7 @@ func TestF67_ClockSteps(t *testing.T) {
 	parallel(t, 11)
 	topic := topicName(t)
 	report := run(t, jepsen.Config{
+		Flags:    steadyFlags(),
 		Workload: workload.Config{Topic: topic, Client: workload.Raw, Rate: 1000},
 		Prepare: func(c *cluster.Cluster) error {
 			for _, n := range c.Nodes() {

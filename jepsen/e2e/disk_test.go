@@ -73,7 +73,7 @@ func TestF27_DisksOfManyFull(t *testing.T) {
 			topic := topicName(t)
 			run(t, jepsen.Config{
 				Workload: workload.Config{Topic: topic, Client: workload.Raw, Rate: 300},
-				Flags:    smallFlags(),
+				Flags:    steadyFlags(smallFlags()...),
 				Prepare:  func(c *cluster.Cluster) error { limitDisks(t, c); return nil },
 				Do: func(ctx context.Context, c *cluster.Cluster, rec *history.Recorder) error {
 					ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)

@@ -18,8 +18,13 @@ import (
 	"raftmq/transport/remoting"
 )
 
-// diskStall is what the nodes of these tests take for a stall.
-const diskStall = time.Second
+// diskStall is what the nodes of these tests take for a stall: their disks are this process.
+func diskStall() time.Duration {
+	if extended() {
+		return time.Second
+	}
+	return 3 * time.Second
+}
 
 // The disk of a leader, or of a follower, fails under a running process. The node stays as a process, gives leadership up within 2 s of
 // noticing, neither leads nor disturbs the others while its disk is bad, and is a node as any other again by itself when it is well; nothing is lost.
@@ -73,7 +78,7 @@ func TestDiskFaults(t *testing.T) {
 			over := sync.OnceFunc(func() { close(hang) })
 			run(t, jepsen.Config{
 				Workload: workload.Config{Client: workload.Raw, Rate: 400},
-				Flags:    append(jepsen.DefaultFlags(), "--disk-stall-timeout", diskStall.String()),
+				Flags:    steadyFlags("--disk-stall-timeout", diskStall().String()),
 				Prepare:  func(c *cluster.Cluster) error { disks = mountDisks(t, c); return nil },
 				Do: func(ctx context.Context, c *cluster.Cluster, rec *history.Recorder) error {
 					defer over() // a process that hangs in its disk can't be killed
@@ -125,7 +130,7 @@ func TestDiskFaults(t *testing.T) {
 func standsAside(ctx context.Context, t *testing.T, c *cluster.Cluster, bad *cluster.Node) error {
 	began := time.Now()
 	// Noticing takes the stall timeout at most, giving up 2 s, an election about as long.
-	lctx, cancel := context.WithTimeout(ctx, bound(diskStall+2*time.Second+5*time.Second))
+	lctx, cancel := context.WithTimeout(ctx, bound(diskStall()+2*time.Second+5*time.Second))
 	defer cancel()
 	var leader *cluster.Node
 	for leader == nil || leader == bad {
@@ -144,7 +149,7 @@ func standsAside(ctx context.Context, t *testing.T, c *cluster.Cluster, bad *clu
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(4 * heartbeatTimeout()); time.Now().Before(end); {
 		if !bad.Running() {
 			return fmt.Errorf("%s ended", bad.ID)
 		}

@@ -80,6 +80,20 @@ func bound(d time.Duration) time.Duration {
 	return 4 * d
 }
 
+// heartbeatTimeout is how long followers of steadyFlags are silent about a silent leader.
+func heartbeatTimeout() time.Duration {
+	if extended() {
+		return 800 * time.Millisecond // the default
+	}
+	return 2400 * time.Millisecond
+}
+
+// steadyFlags are the flags of tests in which a leader that is well must stay. In CI Raft is three times as patient as usual, and the machine may stand still for as long.
+func steadyFlags(more ...string) []string {
+	d := heartbeatTimeout().String()
+	return append(append(jepsen.DefaultFlags(), "--raft-heartbeat-timeout", d, "--raft-election-timeout", d), more...)
+}
+
 func withTimeout(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)

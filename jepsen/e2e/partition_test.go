@@ -54,6 +54,7 @@ func TestF47_RejoinDisturbsNobody(t *testing.T) {
 		rounds, hold = 20, time.Minute
 	}
 	run(t, jepsen.Config{
+		Flags:    steadyFlags(),
 		Workload: workload.Config{Client: workload.Raw, Rate: 300},
 		Do: func(ctx context.Context, c *cluster.Cluster, _ *history.Recorder) error {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Minute+time.Duration(rounds)*hold)
@@ -97,6 +98,7 @@ func TestF49_PartialPartition(t *testing.T) {
 		hold = 5 * time.Minute
 	}
 	report := run(t, jepsen.Config{
+		Flags:    steadyFlags(),
 		Workload: workload.Config{Client: workload.Raw, Rate: 300},
 		Do: func(ctx context.Context, c *cluster.Cluster, rec *history.Recorder) error {
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Minute+hold)

@@ -25,7 +25,7 @@ type turn struct {
 
 // defaultTurns is how many tests run at once unless -parallel says otherwise: they mostly wait for timers of clients and servers. There is one disk, however
 // many processors there are.
-func defaultTurns() int { return min(max(6, 2*runtime.GOMAXPROCS(0)), 10) }
+func defaultTurns() int { return min(max(6, runtime.GOMAXPROCS(0)), 8) }
 
 // gathering is how long tests that are let go at the same time may take to come here.
 const gathering = 50 * time.Millisecond
