@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 
 	"raftmq/commitlog/mappedfile"
 	"raftmq/commitlog/record"
@@ -313,21 +315,59 @@ func copyDir(t testing.TB, from, to string) {
 		if d.IsDir() {
 			return os.MkdirAll(target, 0o755)
 		}
-		b, err := os.ReadFile(path)
+		err = copySparse(path, target)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // renamed meanwhile
 		}
-		if err != nil {
-			return err
-		}
-		return writeSparse(target, b)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// writeSparse leaves out pages of zeroes, of which segments and journal mostly consist.
+// copySparse copies what a file has data for. Segments and the journal are mostly holes.
+func copySparse(from, to string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	st, err := src.Stat()
+	if err != nil {
+		return err
+	}
+	dst, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	if err := dst.Truncate(st.Size()); err != nil {
+		return err
+	}
+	for end := int64(0); ; {
+		data, err := src.Seek(end, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) || err == nil && data >= st.Size() {
+			return nil // no more data
+		}
+		if err != nil {
+			return err
+		}
+		if end, err = src.Seek(data, unix.SEEK_HOLE); err != nil {
+			return err
+		}
+		b := make([]byte, min(end, st.Size())-data)
+		n, err := src.ReadAt(b, data)
+		if err != nil && !errors.Is(err, io.EOF) { // it may have become shorter meanwhile
+			return err
+		}
+		if _, err := dst.WriteAt(b[:n], data); err != nil {
+			return err
+		}
+	}
+}
+
+// writeSparse leaves out pages of zeroes.
 func writeSparse(path string, b []byte) error {
 	f, err := os.Create(path)
 	if err != nil {

@@ -311,7 +311,7 @@ func (g *consumerGroup) finish(stopped ...stopSpan) {
 	for _, n := range g.sent {
 		want += n
 	}
-	eventually(t, 90*time.Second, "all messages handled", func() bool { return g.distinct() >= want })
+	eventually(t, 3*time.Minute, "all messages handled", func() bool { return g.distinct() >= want })
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := map[string]int{}

@@ -59,7 +59,7 @@ func (j *journal) all() []delivery {
 // await waits for n deliveries.
 func (j *journal) await(t *testing.T, n int) []delivery {
 	t.Helper()
-	eventually(t, 60*time.Second, fmt.Sprint(n, " deliveries"), func() bool { return len(j.all()) >= n })
+	eventually(t, 2*time.Minute, fmt.Sprint(n, " deliveries"), func() bool { return len(j.all()) >= n })
 	return j.all()
 }
 
@@ -211,7 +211,7 @@ func TestF15_DelayAndLeaderChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	serving(t, c)
-	eventually(t, 60*time.Second, "delivery of all", func() bool { return delivered() >= count })
+	eventually(t, 2*time.Minute, "delivery of all", func() bool { return delivered() >= count })
 	t.Logf("%d of them were delivered when the second leader served", atSecond)
 	checkOnceEach(t, pullAll(t, leaderOf(t, c), topic, 4), count)
 }

@@ -265,9 +265,12 @@ func number(t *testing.T, cmd *remoting.Command, key string) int64 {
 	return n
 }
 
-// eventually waits until ok, with a deadline.
+// eventually waits until ok, with a deadline: d, and twice that in CI.
 func eventually(t *testing.T, d time.Duration, what string, ok func() bool) {
 	t.Helper()
+	if !extended() {
+		d *= 2
+	}
 	for deadline := time.Now().Add(d); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not happen within %v", what, d)

@@ -146,7 +146,7 @@ func (s *stage) producer(t *testing.T, opts ...producer.Option) rocketmq.Produce
 // send sends until it is acknowledged: at the first attempt in calm.
 func (s *stage) send(t *testing.T, p rocketmq.Producer, msgs ...*primitive.Message) *primitive.SendResult {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		res, err := p.SendSync(t.Context(), msgs...)
 		if err == nil && res.Status == primitive.SendOK {
 			return res

@@ -85,7 +85,7 @@ func TestHAProxy(t *testing.T) {
 	const promised, tries = time.Second, 3
 	for try := 1; ; try++ {
 		killed, election, old := leave(t, c, "kill")
-		eventually(t, 90*time.Second, "sends and pulls go on", func() bool {
+		eventually(t, 3*time.Minute, "sends and pulls go on", func() bool {
 			return l.going("sync", killed) && l.going("async", killed) && l.going("pull", killed)
 		})
 		late := ""

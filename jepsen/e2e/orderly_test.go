@@ -22,7 +22,7 @@ func TestF79_OrderlyConsumers(t *testing.T) {
 	calm.start("calm")
 	stopped, lonely := taken.start("stopped"), alone.start("lonely")
 	began := time.Now()
-	eventually(t, 60*time.Second, "consumption of all queues", func() bool { return calm.all(began) && taken.all(began) && alone.all(began) })
+	eventually(t, 2*time.Minute, "consumption of all queues", func() bool { return calm.all(began) && taken.all(began) && alone.all(began) })
 
 	stop := taken.halt(stopped)
 	lonelyStop := alone.halt(lonely)
@@ -54,7 +54,7 @@ func TestF79_OrderlyConsumers(t *testing.T) {
 			t.Error("the new leader did not lock a queue that nobody owns")
 		}
 	}
-	eventually(t, 60*time.Second, "all queues of running consumers again", func() bool { return calm.all(killed) })
+	eventually(t, 2*time.Minute, "all queues of running consumers again", func() bool { return calm.all(killed) })
 	length, queue := calm.gap(killed)
 	t.Logf("leader killed: %.1f s later all queues were consumed again; longest gap %.1f s, of queue %d (a pull of a Go client that waits at a killed node ends after 30 s)",
 		time.Since(killed).Seconds(), length.Seconds(), queue)
@@ -65,7 +65,7 @@ func TestF79_OrderlyConsumers(t *testing.T) {
 	_ = sleep(t.Context(), time.Until(lonelyStop.Add(35*time.Second)))
 	lonelyAgain := time.Now()
 	alone.signal(lonely, syscall.SIGCONT)
-	eventually(t, 60*time.Second, "consumption by one that was stopped for 35 s", func() bool { return alone.all(lonelyAgain) })
+	eventually(t, 2*time.Minute, "consumption by one that was stopped for 35 s", func() bool { return alone.all(lonelyAgain) })
 	t.Logf("stopped for 35 s: all queues again after %.1f s", time.Since(lonelyAgain).Seconds())
 
 	// Queues of a stopped consumer go to others when they are assigned to them and its lease is over.

@@ -92,7 +92,7 @@ func TestRetryAndLeaderChange(t *testing.T) {
 			go func() { _ = leaderOf(t, c).Kill() }()
 		}
 		m := primitive.NewMessage(topic, []byte(strings.Repeat("x", i+1)))
-		eventually(t, 60*time.Second, "acknowledgement", func() bool {
+		eventually(t, 2*time.Minute, "acknowledgement", func() bool {
 			_, err := p.SendSync(t.Context(), m)
 			return err == nil
 		})

@@ -63,7 +63,7 @@ func (b *inbox) bodies() []string {
 func (b *inbox) await(t *testing.T, want []string) {
 	t.Helper()
 	slices.Sort(want)
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !slices.Equal(b.bodies(), want) && len(b.bodies()) <= len(want) && time.Now().Before(deadline) {
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -301,7 +301,7 @@ func testTwoConsumers(t *testing.T, c *cluster.Cluster) {
 	union := func() []string {
 		return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.bodies(), b.bodies()))))
 	}
-	for deadline := time.Now().Add(60 * time.Second); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		atA, atB := len(a.bodies()), len(b.bodies())
 		for range 16 {
 			body := fmt.Sprint("m-", len(sent))
@@ -311,7 +311,7 @@ func testTwoConsumers(t *testing.T, c *cluster.Cluster) {
 			sent = append(sent, body)
 		}
 		slices.Sort(sent)
-		eventually(t, 60*time.Second, "delivery to one of the two", func() bool { return slices.Equal(union(), sent) })
+		eventually(t, 2*time.Minute, "delivery to one of the two", func() bool { return slices.Equal(union(), sent) })
 		if len(a.bodies()) > atA && len(b.bodies()) > atB {
 			return // both own queues
 		}

@@ -112,7 +112,7 @@ func TestTransactions(t *testing.T) {
 		}
 	}
 	lc := dial(t, leaderOf(t, c).Addrs.Client)
-	eventually(t, 60*time.Second, "the last message is given up", func() bool { return maxOffset(t, lc, "TRANS_CHECK_MAX_TIME_TOPIC", 0) == 1 })
+	eventually(t, 2*time.Minute, "the last message is given up", func() bool { return maxOffset(t, lc, "TRANS_CHECK_MAX_TIME_TOPIC", 0) == 1 })
 	listen(t, c, "given-up-"+topic, "TRANS_CHECK_MAX_TIME_TOPIC", givenUp)
 	if d := givenUp.await(t, 1)[0]; d.body != "never" || d.properties["TRANSACTION_CHECK_TIMES"] != "3" || d.properties["REAL_TOPIC"] != topic {
 		t.Errorf("given up %+v", d)
@@ -175,7 +175,7 @@ func TestTransactionAndLeaderChange(t *testing.T) {
 	lc := dial(t, leader.Addrs.Client)
 	begin := time.Now()
 	// The producer finds the new leader when it asks for routes or sends a heartbeat, at most 30 s each.
-	eventually(t, 90*time.Second, "commit after a check", func() bool { return maxOffset(t, lc, topic, 0) == 2 })
+	eventually(t, 3*time.Minute, "commit after a check", func() bool { return maxOffset(t, lc, topic, 0) == 2 })
 	t.Logf("committed %v after the new leader served, %d checks", time.Since(begin), a.checks("killed"))
 	if err := killed.Start(); err != nil {
 		t.Fatal(err)
@@ -236,8 +236,8 @@ func TestF19_TransactionsAroundABadOne(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, 60*time.Second, "commit of all others", func() bool { return committed() == count })
-	eventually(t, 60*time.Second, "the bad one is given up", func() bool { return maxOffset(t, lc, "TRANS_CHECK_MAX_TIME_TOPIC", 0) == 1 })
+	eventually(t, 2*time.Minute, "commit of all others", func() bool { return committed() == count })
+	eventually(t, 2*time.Minute, "the bad one is given up", func() bool { return maxOffset(t, lc, "TRANS_CHECK_MAX_TIME_TOPIC", 0) == 1 })
 	if half, op := maxOffset(t, lc, "RMQ_SYS_TRANS_HALF_TOPIC", 0), maxOffset(t, lc, "RMQ_SYS_TRANS_OP_HALF_TOPIC", 0); half != count+1 || op != count {
 		t.Errorf("%d half messages, %d op records", half, op)
 	}
