@@ -51,6 +51,7 @@ func (n *node) registerAdmin(s *transport.Server) {
 	handleAdmin(n, s, remoting.RequestChecksum, false, n.checksum)
 	handleAdmin(n, s, remoting.RequestRepairLog, false, n.repairLog)
 	handleAdmin(n, s, remoting.RequestRejoin, false, n.rejoin)
+	handleAdmin(n, s, remoting.RequestScrub, false, n.scrub)
 	handleAdmin(n, s, remoting.RequestLeave, false, func(ctx context.Context, _ struct{}) (any, error) { return struct{}{}, n.leave(ctx) })
 }
 

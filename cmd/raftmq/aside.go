@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"raftmq/commitlog/mappedfile"
 )
 
 // A node whose data is not to be believed any more puts it aside (DIR/aside/TIME-INCARNATION/) and begins anew under another incarnation. Nothing is deleted: an operator does that, or looks
@@ -93,7 +95,7 @@ func finishAside(dir string) error {
 			return err
 		}
 	}
-	if err := errors.Join(replaceFile(filepath.Join(to, asideMarker), b), syncFolder(to), syncFolder(filepath.Join(dir, asideDir)), syncFolder(dir)); err != nil {
+	if err := errors.Join(replaceFile(filepath.Join(to, asideMarker), b), mappedfile.OS{}.SyncDir(to), mappedfile.OS{}.SyncDir(filepath.Join(dir, asideDir)), mappedfile.OS{}.SyncDir(dir)); err != nil {
 		return err
 	}
 	if err := plan.Next.save(dir); err != nil {
@@ -102,7 +104,7 @@ func finishAside(dir string) error {
 	if err := os.Remove(marker); err != nil {
 		return err
 	}
-	return syncFolder(dir)
+	return mappedfile.OS{}.SyncDir(dir)
 }
 
 // asideFolders are those that were put aside, oldest first, with when that was.

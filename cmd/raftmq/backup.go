@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"raftmq/commitlog/mappedfile"
 	"raftmq/fsm"
 	"raftmq/fsm/command"
 	"raftmq/transport/client"
@@ -414,7 +415,7 @@ func (b *backup) fetch(ctx context.Context, path string, from, at, to int64, sum
 			return 0, err
 		}
 	}
-	return sum, syncFolder(filepath.Dir(path))
+	return sum, mappedfile.OS{}.SyncDir(filepath.Dir(path))
 }
 
 // pace keeps to the rate, and tells how far the copy is.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"raftmq/commitlog/mappedfile"
 	"raftmq/fsm"
 	"raftmq/fsm/command"
 )
@@ -231,13 +232,5 @@ func replaceFile(path string, b []byte) error {
 	if err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(path))
-}
-
-func syncFolder(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return mappedfile.OS{}.SyncDir(filepath.Dir(path))
 }

@@ -59,7 +59,8 @@ type node struct {
 
 // startNode builds and starts everything, or returns an error with nothing left running.
 func startNode(cfg Config, logger hclog.Logger) (*node, error) {
-	n := &node{cfg: cfg, logger: logger, started: time.Now(), marks: newReplicaMarks(), left: make(chan struct{}), fatal: make(chan error, 1), changed: make(chan struct{}, 1)}
+	n := &node{cfg: cfg, logger: logger, started: time.Now(), marks: newReplicaMarks(), left: make(chan struct{}), fatal: make(chan error, 1), changed: make(chan struct{}, 1),
+		raftHealth: raftHealth{wake: make(chan struct{}, 1)}}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	if err := n.start(); err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

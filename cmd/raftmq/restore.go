@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
+	"raftmq/commitlog/mappedfile"
 	"raftmq/commitlog/store"
 	"raftmq/fsm"
 	"raftmq/fsm/raftnode"
@@ -170,7 +171,7 @@ func (r *restore) run(ctx context.Context) error {
 		return err
 	}
 	// Last: with it the folder is a node's.
-	if err := errors.Join(syncFolder(dir), id.save(r.cfg.DataDir), os.Remove(filepath.Join(r.cfg.DataDir, restoreMarker)), syncFolder(r.cfg.DataDir)); err != nil {
+	if err := errors.Join(mappedfile.OS{}.SyncDir(dir), id.save(r.cfg.DataDir), os.Remove(filepath.Join(r.cfg.DataDir, restoreMarker)), mappedfile.OS{}.SyncDir(r.cfg.DataDir)); err != nil {
 		return err
 	}
 	return wrote(fmt.Fprintf(r.out, "%s holds %s\nas node %s of the new cluster %s, members: %s\n", r.cfg.DataDir, m.describe(), id.NodeID, id.ClusterID, describeServers(r.members)))

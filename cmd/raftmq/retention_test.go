@@ -172,7 +172,6 @@ func TestF09RetentionOfACluster(t *testing.T) {
 	mustRun(t, strings.Repeat(strings.Repeat("x", 2000)+"\n", old), "produce", "--topic", "gone", at)
 	mustRun(t, strings.Repeat(strings.Repeat("y", 2000)+"\n", 40), "produce", "--topic", "kept", at) // the last segment is theirs
 	leader := c.healthy()
-	time.Sleep(1100 * time.Millisecond) // they are old now
 	s := c.await("the log to be trimmed", func(s [3]*nodeStatus) bool {
 		if s[leader].LogMin < (s[leader].LogMax-1)/65536*65536 {
 			c.call((leader+1)%3, &remoting.Command{Code: remoting.RequestDeleteExpiredCommitLog}) // any node

@@ -20,6 +20,8 @@ const (
 
 // raftHealth is what the last pass has found.
 type raftHealth struct {
+	wake chan struct{} // capacity 1: begin a pass now
+
 	mu       sync.Mutex
 	log      string // what is damaged of the Raft log, "" when nothing is
 	snapshot string // and of the snapshots
@@ -51,6 +53,7 @@ func (n *node) scrubRaft() {
 		select {
 		case <-n.ctx.Done():
 			return
+		case <-n.raftHealth.wake:
 		case <-time.After(rest):
 		}
 		snapshot := n.scrubSnapshots()

@@ -25,7 +25,7 @@ func newClusterCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newClusterStatusCommand(), newClusterPeersCommand(), newClusterLeaderCommand(),
-		newClusterTransferCommand(), newClusterRemoveCommand(), newClusterAddCommand(), newClusterSnapshotCommand(), newClusterWaitCommand(), newClusterVerifyCommand(), newClusterUpgradeCommand(),
+		newClusterTransferCommand(), newClusterRemoveCommand(), newClusterAddCommand(), newClusterSnapshotCommand(), newClusterWaitCommand(), newClusterVerifyCommand(), newClusterScrubCommand(), newClusterUpgradeCommand(),
 		newClusterBackupCommand(), newClusterRestoreCommand(), newClusterRecoverCommand())
 	return cmd
 }

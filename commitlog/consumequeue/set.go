@@ -338,12 +338,7 @@ func (s *Set) syncParents(made []*Queue) error {
 }
 
 func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("consumequeue: %w", err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
+	if err := (mappedfile.OS{}).SyncDir(dir); err != nil {
 		return fmt.Errorf("consumequeue: sync folder %s: %w", dir, err)
 	}
 	return nil

@@ -103,12 +103,8 @@ func Open(cfg Config) (*Node, error) {
 // was not (F35). Neither store of Raft's, nor a snapshot, syncs the folder that it was made in.
 func syncFolders(dir string) error {
 	for _, d := range []string{dir, filepath.Dir(dir)} {
-		f, err := os.Open(d)
-		if err != nil {
-			return fmt.Errorf("raftnode: %w", err)
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			return fmt.Errorf("raftnode: sync folder %s: %w", d, err)
+		if err := syncPath(d); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -21,6 +21,16 @@ type RejoinRequest struct {
 	Reason string `json:"reason"`
 }
 
+// RequestScrub makes the node that is asked begin to verify all that it holds: body {}, answer ScrubAnswer. How far it is NodeStatus tells.
+const RequestScrub int32 = 9023
+
+// ScrubAnswer is the answer to RequestScrub.
+type ScrubAnswer struct {
+	NodeID string `json:"nodeId"`
+	Bytes  int64  `json:"bytes"` // of commit log to verify
+	Rate   int64  `json:"rate"`  // bytes a second
+}
+
 // ScrubStatus tells how far a node's scrub is.
 type ScrubStatus struct {
 	At      int64 `json:"at"`   // physical offset

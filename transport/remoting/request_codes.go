@@ -339,6 +339,8 @@ func RequestCodeName(code int32) string {
 		return "REPAIR_LOG"
 	case RequestRejoin:
 		return "REJOIN"
+	case RequestScrub:
+		return "SCRUB"
 	case RequestDrain:
 		return "DRAIN"
 	case RequestBackupStart:
