@@ -108,16 +108,19 @@ type bounds struct {
 }
 
 func (s *Store) bounds(topic []byte, queueID int32) bounds {
-	return boundsOf(s.queues.Queue(topic, queueID), s.tails.find(topic, queueID))
+	return s.boundsIn(s.queues.Queue(topic, queueID), s.tails.find(topic, queueID))
 }
 
-func boundsOf(q *consumequeue.Queue, t *tail) bounds {
+func (s *Store) boundsIn(q *consumequeue.Queue, t *tail) bounds {
 	b := bounds{queue: q, known: q != nil || t != nil}
 	switch {
 	case q != nil:
 		b.min, b.readable = q.Min(), q.Max()
 	case t != nil:
-		b.min = t.first.Load()
+		// Its units may lie behind damage that dispatch waits for: where it begins is not known then, and nobody must be moved to its end.
+		if !s.dispatcher.Load().Blocked() {
+			b.min = t.first.Load()
+		}
 		b.readable = b.min
 	}
 	b.max = b.readable

@@ -29,7 +29,7 @@ func (s *Store) ReadableOffset(topic string, queueID int32) int64 {
 }
 
 func (s *Store) boundsOf(topic string, queueID int32) bounds {
-	return boundsOf(s.queues.QueueOf(topic, queueID), s.tails.findOf(topic, queueID))
+	return s.boundsIn(s.queues.QueueOf(topic, queueID), s.tails.findOf(topic, queueID))
 }
 
 // OffsetByTime is the smallest offset whose store time is at or after millis (5.x's LOWER), the

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -154,7 +155,7 @@ func TestDispatchMeetsDamage(t *testing.T) {
 	cfg, p, m, pos, good := repairWorld(t)
 	cfg.VerifyBytes = 1
 	cfg.Logger = nil
-	victim := m.queues["T1/1"][3]
+	victim := m.queues["T1/1"][0]
 	harmLog(t, cfg.Dir, victim.phy+4)
 	if err := os.RemoveAll(filepath.Join(cfg.Dir, queueDir)); err != nil {
 		t.Fatal(err)
@@ -171,6 +172,21 @@ func TestDispatchMeetsDamage(t *testing.T) {
 	}
 	if got := get(s, "T1", 1, 3); got != OffsetOverflowOne && got != OffsetFoundNull {
 		t.Fatalf("a message behind: %v", got)
+	}
+	unbuilt := 0
+	for _, q := range pos.QueueOffsets {
+		if first := m.queues[q.Topic+"/"+strconv.Itoa(int(q.QueueID))][0].phy; first >= victim.phy {
+			unbuilt++
+			if got := get(s, q.Topic, q.QueueID, 0); got != OffsetOverflowOne && got != OffsetFoundNull {
+				t.Errorf("the first message of %s/%d, which can't be read yet: %v", q.Topic, q.QueueID, got)
+			}
+			if low := s.MinOffset(q.Topic, q.QueueID); low != 0 {
+				t.Errorf("%s/%d begins at %d", q.Topic, q.QueueID, low)
+			}
+		}
+	}
+	if unbuilt == 0 {
+		t.Fatal("every queue begins before the damage")
 	}
 	if err := s.FlushAll(); err == nil {
 		t.Fatal("a snapshot covers what is not in the queues")
