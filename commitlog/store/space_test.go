@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -363,12 +364,14 @@ func mountTmpfs(t *testing.T, mib int) string {
 func fillUp(t *testing.T, dir string, keep int64) (free func()) {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
-	for {
-		err := allocateFile(path, StatDisk(dir).Usable-keep)
+	for want := int64(math.MaxInt64); ; {
+		// The store takes space meanwhile; what it gives up of its reserve then is its own.
+		want = min(want, StatDisk(dir).Usable-keep)
+		err := allocateFile(path, want)
 		if err == nil {
 			break
 		}
-		if !isNoSpace(err) { // the store takes space meanwhile
+		if !isNoSpace(err) {
 			t.Fatal(err)
 		}
 	}
