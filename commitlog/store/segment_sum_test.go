@@ -24,6 +24,7 @@ func TestSegmentSumOfAnInstalledSegmentIsTheScrubs(t *testing.T) {
 	cfg := quiet(t, t.TempDir())
 	cfg.ScrubRate = 1 // nothing is read in this test's time, but for what is asked
 	s := open(t, cfg)
+	eventually(t, "the scrub has found nothing yet, and rests", func() bool { return s.ScrubStats().Passes > 0 })
 	install(t, s, peer, 0, at, 1<<20)
 	if from, err := s.AppliedFrom(); from != at.LogEnd || err != nil {
 		t.Errorf("an installed log up to %d is applied from %d, %v", at.LogEnd, from, err)
