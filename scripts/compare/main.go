@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"raftmq/commitlog/record"
 	"raftmq/transport/client"
 	"raftmq/transport/remoting"
 )
@@ -22,6 +24,8 @@ func main() {
 	flag.StringVar(&theirs.broker, "rocketmq", "", "`address` of a RocketMQ 4.9.4 broker of cluster PeerCluster, named peer-a, that is new")
 	flag.StringVar(&theirs.names, "rocketmq-names", "", "`address` of its name server")
 	flag.StringVar(&ours.broker, "raftmq", "", "client `address` of a leader of a cluster called so too, new too")
+	flag.StringVar(&theirs.store, "rocketmq-store", "", "RocketMQ's store `folder`; with -raftmq-store: stored records are compared too")
+	flag.StringVar(&ours.store, "raftmq-store", "", "RaftMQ's data `folder`")
 	verbose := flag.Bool("v", false, "print equal answers too")
 	flag.Parse()
 	ours.names = ours.broker
@@ -34,6 +38,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "compare:", err)
 		os.Exit(1)
 	}
+	if theirs.store != "" && ours.store != "" {
+		same, err := compareStores(theirs.store, ours.store)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "compare:", err)
+			os.Exit(1)
+		}
+		good = good && same
+	}
 	if !good {
 		os.Exit(1)
 	}
@@ -43,6 +55,7 @@ func main() {
 type target struct {
 	who           string
 	broker, names string
+	store         string // its folder, if that is to be read
 	conns         map[string]*client.Client
 	noted         map[string]string // what later requests take from earlier answers
 }
@@ -82,7 +95,11 @@ func (t *target) ask(s *step) (*remoting.Command, error) {
 		return nil, fmt.Errorf("%s, %s: %w", t.who, s.name, err)
 	}
 	for _, field := range s.note {
-		t.noted[s.name+"."+field] = resp.GetString(field)
+		value := resp.GetString(field)
+		t.noted[s.name+"."+field] = value
+		if _, offset, err := record.ParseMessageID(value); field == "msgId" && err == nil {
+			t.noted[s.name+".position"] = strconv.FormatInt(offset, 10)
+		}
 	}
 	return resp, nil
 }

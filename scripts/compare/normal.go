@@ -17,7 +17,7 @@ var rules = []struct {
 	with    string
 }{
 	{regexp.MustCompile(`\d{1,3}(\.\d{1,3}){3}(:\d+)?`), "ADDRESS"},
-	{regexp.MustCompile(`\b[0-9A-F]{32,}\b`), "ID"},
+	{regexp.MustCompile(`[0-9A-F]{32,}`), "ID"},
 	{regexp.MustCompile(`\b1[78]\d{11}\b`), "TIME"},
 }
 

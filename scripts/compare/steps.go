@@ -7,7 +7,8 @@ import (
 	"raftmq/transport/remoting"
 )
 
-// step is one request. {NAME.FIELD} in a value or the body is an ext field of the answer to an earlier step that noted it.
+// step is one request. {NAME.FIELD} in a value or the body is an ext field of the answer to an earlier step that noted it; {NAME.position} is
+// where in the log the message is whose msgId was noted.
 type step struct {
 	name  string
 	code  int32
@@ -18,6 +19,9 @@ type step struct {
 	note  []string // fields of the answer that later steps use
 	until func(resp *remoting.Command) bool
 }
+
+// bornTime is when clients made their messages.
+const bornTime = 1796000000000
 
 const (
 	one = "\x01" // between a property's name and its value
@@ -44,6 +48,15 @@ func queue(topic, id string, more ...string) []string {
 }
 
 func group(more ...string) []string { return append([]string{"consumerGroup", "cmp_cg"}, more...) }
+
+func end(half, outcome string, more ...string) []string {
+	return append([]string{"producerGroup", "cmp_pg", "tranStateTableOffset", "{" + half + ".queueOffset}", "commitLogOffset", "{" + half + ".position}",
+		"commitOrRollback", outcome, "fromTransactionCheck", "false", "msgId", "x", "transactionId", "x"}, more...)
+}
+
+func sendBack(level string) []string {
+	return []string{"group", "cmp_cg", "offset", "{send.position}", "delayLevel", level, "originMsgId", "{send.msgId}", "originTopic", "CmpA", "unitMode", "false", "maxReconsumeTimes", "16"}
+}
 
 // property finds a message's properties in the form that a send has.
 func property(pairs ...string) string {
@@ -178,6 +191,19 @@ var steps = []step{
 	{name: "send back, unknown group", code: 36, ext: []string{"group", "nobody_cg", "offset", "0", "delayLevel", "1", "originMsgId", "x", "originTopic", "CmpA", "unitMode", "false", "maxReconsumeTimes", "16"}},
 	{name: "send back, no message there", code: 36, ext: []string{"group", "cmp_cg", "offset", "999999999", "delayLevel", "1", "originMsgId", "x", "originTopic", "CmpA", "unitMode", "false", "maxReconsumeTimes", "16"}},
 	{name: "end of no transaction", code: 37, ext: []string{"producerGroup", "cmp_pg", "tranStateTableOffset", "0", "commitLogOffset", "999999999", "commitOrRollback", "8", "fromTransactionCheck", "false", "msgId", "x", "transactionId", "x"}},
+	{name: "send half, to be rolled back", code: 10, ext: message("CmpA", "1", property("UNIQ_KEY", unique+"E", "TRAN_MSG", "true", "PGROUP", "cmp_pg"), "sysFlag", "4"), body: "half 2", note: []string{"queueOffset", "msgId"}},
+	{name: "commit by another group", code: 37, ext: end("send half", "8", "producerGroup", "other_pg")},
+	{name: "commit, another place", code: 37, ext: end("send half", "8", "tranStateTableOffset", "77")},
+	{name: "commit transaction", code: 37, ext: end("send half", "8")},
+	{name: "roll back", code: 37, ext: end("send half, to be rolled back", "12")},
+	{name: "pull what was committed", code: 11, ext: pull("CmpA", "1", "3"), until: success},
+	{name: "send back", code: 36, ext: sendBack("0")},
+	{name: "send back, level given", code: 36, ext: sendBack("3")},
+	{name: "send back to the dead letters", code: 36, ext: sendBack("-1")},
+	{name: "pull dead letters, with another", code: 11, ext: pull("%DLQ%cmp_cg", "0", "1"), until: success},
+	{name: "view by position", code: 33, ext: []string{"offset", "{send.position}"}},
+	{name: "send delayed by a second", code: 10, ext: message("CmpA", "1", property("UNIQ_KEY", unique+"F", "DELAY", "1", "TAGS", "late")), body: "a second later"},
+	{name: "pull what was delayed", code: 11, ext: pull("CmpA", "1", "4"), until: success},
 	// Name server's tables.
 	{name: "put KV", code: 100, names: true, ext: []string{"namespace", "CMP", "key", "k", "value", "v"}},
 	{name: "get KV", code: 101, names: true, ext: []string{"namespace", "CMP", "key", "k"}, until: success},

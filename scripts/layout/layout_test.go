@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"seam":                   {},
 	"seam/shadow":            {"commitlog/mappedfile"},
 	"scripts/layout":         {},
-	"scripts/compare":        {"transport/client", "transport/remoting", "commitlog/record"},
+	"scripts/compare":        {"transport/client", "transport/remoting", "commitlog/record", "commitlog/inspect"},
 }
 
 // owners of third-party modules: only these packages import them.

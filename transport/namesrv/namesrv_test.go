@@ -283,6 +283,20 @@ func TestLeaderAddress(t *testing.T) {
 	}
 }
 
+// Clients of 5.x get the field of 5.x's routes, others what a 4.9.4 name server tells them.
+func TestRouteOf5x(t *testing.T) {
+	n := newNode(t)
+	for _, code := range []int32{remoting.RequestGetRouteInfoByTopic, remoting.RequestGetBrokerClusterInfo} {
+		for version, want := range map[int32]bool{remoting.Version4_9_4: false, remoting.Version5_0_0: true, remoting.Version5_0_0 + 50: true} {
+			cmd := &remoting.Command{Code: code, Version: version}
+			cmd.Set("topic", "TBW102")
+			if body := string(n.dispatch(t, cmd).Body); strings.Contains(body, `"enableActingMaster":false`) != want || !strings.Contains(body, "brokerAddrs") {
+				t.Errorf("request %d of version %d: %s", code, version, body)
+			}
+		}
+	}
+}
+
 func TestUnitTopics(t *testing.T) {
 	n := newNode(t)
 	for i, name := range []string{"none", "unit", "sub", "both"} {

@@ -38,7 +38,7 @@ func (p *Processor) topicRoute(cmd *remoting.Command) (*remoting.Command, error)
 		OrderTopicConf: rt.OrderTopicConf,
 	}
 	for i, b := range rt.Brokers {
-		body.BrokerDatas[i] = p.brokerData(b)
+		body.BrokerDatas[i] = p.brokerData(b, cmd)
 	}
 	for i, q := range rt.Queues {
 		body.QueueDatas[i] = remoting.QueueData{BrokerName: q.BrokerName, Perm: int32(q.Perm), ReadQueueNums: int32(q.Read),
@@ -63,7 +63,7 @@ func (p *Processor) ahead(cmd *remoting.Command) *remoting.Command {
 	}
 	body := remoting.TopicRouteData{}
 	for _, b := range brokers {
-		body.BrokerDatas = append(body.BrokerDatas, p.brokerData(b))
+		body.BrokerDatas = append(body.BrokerDatas, p.brokerData(b, cmd))
 		body.QueueDatas = append(body.QueueDatas, remoting.QueueData{BrokerName: b.Name, Perm: metadata.PermRead | metadata.PermWrite,
 			ReadQueueNums: int32(queues), WriteQueueNums: int32(queues)})
 	}
@@ -71,24 +71,28 @@ func (p *Processor) ahead(cmd *remoting.Command) *remoting.Command {
 }
 
 // brokerData is a group as clients see it. With an address of the operator's for whoever leads, that is broker 0; the
-// leader's own would tell clients nothing more.
-func (p *Processor) brokerData(b route.Broker) remoting.BrokerData {
+// leader's own would tell clients nothing more. A client of 5.x gets 5.x's field too: Rust's cannot read a route without it.
+func (p *Processor) brokerData(b route.Broker, cmd *remoting.Command) remoting.BrokerData {
 	if p.cfg.LeaderAddress != "" {
 		b.Addrs = maps.Clone(b.Addrs)
 		b.Addrs[0] = p.cfg.LeaderAddress
 	}
-	return remoting.BrokerData{BrokerAddrs: b.Addrs, BrokerName: b.Name, Cluster: b.Cluster}
+	d := remoting.BrokerData{BrokerAddrs: b.Addrs, BrokerName: b.Name, Cluster: b.Cluster}
+	if cmd.Version >= remoting.Version5_0_0 {
+		d.EnableActingMaster = new(bool)
+	}
+	return d
 }
 
 // clusterInfo answers 106.
-func (p *Processor) clusterInfo(*remoting.Command) *remoting.Command {
+func (p *Processor) clusterInfo(cmd *remoting.Command) *remoting.Command {
 	brokers, err := p.cfg.Routes.Clusters()
 	if err != nil {
 		return unknown(err)
 	}
 	body := remoting.ClusterInfo{BrokerAddrTable: map[string]remoting.BrokerData{}, ClusterAddrTable: map[string][]string{}}
 	for _, b := range brokers {
-		body.BrokerAddrTable[b.Name] = p.brokerData(b)
+		body.BrokerAddrTable[b.Name] = p.brokerData(b, cmd)
 		body.ClusterAddrTable[b.Cluster] = append(body.ClusterAddrTable[b.Cluster], b.Name)
 	}
 	return &remoting.Command{Body: body.Encode()}
@@ -123,7 +127,7 @@ func (p *Processor) topicsByFlag(keep func(sysFlag int) bool) answer {
 
 // systemTopics answers 304: the cluster names and then the broker names, which are topics too,
 // and the address of one broker, which knows the rest (305).
-func (p *Processor) systemTopics(*remoting.Command) *remoting.Command {
+func (p *Processor) systemTopics(cmd *remoting.Command) *remoting.Command {
 	brokers, err := p.cfg.Routes.Clusters()
 	if err != nil {
 		return unknown(err)
@@ -139,7 +143,7 @@ func (p *Processor) systemTopics(*remoting.Command) *remoting.Command {
 	for _, b := range brokers {
 		body.TopicList = append(body.TopicList, b.Name)
 		if body.BrokerAddr == "" {
-			body.BrokerAddr = p.brokerData(b).BrokerAddrs[0]
+			body.BrokerAddr = p.brokerData(b, cmd).BrokerAddrs[0]
 		}
 	}
 	return &remoting.Command{Body: body.Encode()}
