@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +65,24 @@ type testCluster struct {
 	addrs   []string
 }
 
+// listened is how many ports listen has looked at: tests that run at once get different ones.
+var listened atomic.Int64
+
+// listen is at a port below those that the system gives to outgoing connections: one of them could take the port of a node that is down, even that node's
+// peer's, which would then be connected to itself.
+func listen(tb testing.TB) net.Listener {
+	tb.Helper()
+	const first, last = 7000, 9800
+	listened.CompareAndSwap(0, int64(os.Getpid()%100*28))
+	for range last - first {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+int(listened.Add(1))%(last-first))); err == nil {
+			return l
+		}
+	}
+	tb.Fatal("no free port")
+	return nil
+}
+
 // reopen starts a node that has been closed, as a process would be started again.
 func (c *testCluster) reopen(tb testing.TB, i int) {
 	tb.Helper()
@@ -89,10 +109,7 @@ func startCluster(tb testing.TB, change func(i int, c *Config)) *testCluster {
 	c := &testCluster{}
 	var servers []Server
 	for i := range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			tb.Fatal(err)
-		}
+		l := listen(tb)
 		dir := tb.TempDir()
 		snaps, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(dir, "snapshots"), 2, hclog.NewNullLogger())
 		if err != nil {
@@ -133,6 +150,7 @@ func startCluster(tb testing.TB, change func(i int, c *Config)) *testCluster {
 
 func eventually(tb testing.TB, within time.Duration, what string, ok func() bool) {
 	tb.Helper()
+	within *= 4 // on a machine that does much else
 	for deadline := time.Now().Add(within); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			tb.Fatalf("not within %v: %s", within, what)
@@ -190,10 +208,7 @@ func TestF59AllNodesMoved(t *testing.T) {
 		}
 	}
 	for i := range c.nodes {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t)
 		c.addrs[i] = l.Addr().String()
 		known[c.configs[i].NodeID] = c.addrs[i]
 		_ = l.Close()

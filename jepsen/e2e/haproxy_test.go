@@ -15,14 +15,10 @@ import (
 	"raftmq/jepsen/cluster"
 )
 
-// freePort is one that nothing listened on a moment ago.
+// freePort is an address for something else than a node, this test's until it ends.
 func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	t.Helper()
+	return freePorts(t, 1).Addresses(1).Client
 }
 
 // startHAProxy runs HAProxy with the example's settings in front of c. It ends with the test.

@@ -33,7 +33,7 @@ const (
 	testSelf    = "n1"
 	testOther   = "n2"
 	testSegment = 32 << 20
-	waitLong    = 10 * time.Second
+	waitLong    = time.Minute
 )
 
 type testWriter struct{ t testing.TB }

@@ -20,7 +20,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-const wait = 10 * time.Second
+const wait = 30 * time.Second
 
 func open(t *testing.T, cfg Config) *Layer {
 	t.Helper()
