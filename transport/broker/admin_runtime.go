@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -194,9 +195,9 @@ func (b *Broker) brokerConfig(r transport.Responder, _ *remoting.Command) {
 	if b.syncFlush() {
 		flush = "SYNC_FLUSH"
 	}
-	id := int64(0)
+	id, role := int64(0), "SYNC_MASTER" // a message is on a majority before it is acknowledged
 	if !b.leads() {
-		id = max(b.cfg.BrokerIDOf(b.nodeOfAddr()), 1)
+		id, role = max(b.cfg.BrokerIDOf(b.nodeOfAddr()), 1), "SLAVE"
 	}
 	lines := maps.Clone(b.cfg.Properties)
 	if lines == nil {
@@ -210,6 +211,9 @@ func (b *Broker) brokerConfig(r transport.Responder, _ *remoting.Command) {
 		"autoCreateSubscriptionGroup": strconv.FormatBool(s.AutoCreateGroup), "defaultTopicQueueNums": strconv.Itoa(s.DefaultTopicQueues),
 		"enablePropertyFilter": "true", "longPollingEnable": "true", "slaveReadEnable": strconv.FormatBool(b.cfg.SlaveReadEnable),
 		"traceTopicEnable": strconv.FormatBool(b.cfg.TraceTopicEnable),
+		// mqadmin's exportConfigs fails without these, and exportMetrics takes the last for the number of CPUs.
+		"brokerRole": role, "filterServerNums": "0", "traceOn": "true", "msgTraceTopicName": metadata.TraceTopic, "useTLS": "false",
+		"clientCallbackExecutorThreads": strconv.Itoa(runtime.NumCPU()),
 	})
 	maps.Copy(lines, b.cfg.Tables.KVNamespace(metadata.SettingsNamespace))
 	var body strings.Builder

@@ -151,7 +151,8 @@ func TestRuntimeInfo(t *testing.T) {
 		t.Errorf("getTotalTps is %q", got)
 	}
 	r := want(t, c.call(remoting.RequestGetBrokerConfig, nil), 0)
-	for _, line := range []string{"brokerName=" + testBroker, "brokerClusterName=" + testCluster, "brokerId=0", "flushDiskType=ASYNC_FLUSH", "maxMessageSize=4194304", `note=a\nb`} {
+	for _, line := range []string{"brokerName=" + testBroker, "brokerClusterName=" + testCluster, "brokerId=0", "flushDiskType=ASYNC_FLUSH", "maxMessageSize=4194304", `note=a\nb`,
+		"brokerRole=SYNC_MASTER", "filterServerNums=0", "traceOn=true", "msgTraceTopicName=RMQ_SYS_TRACE_TOPIC", "useTLS=false"} {
 		if !strings.Contains("\n"+string(r.Body), "\n"+line+"\n") {
 			t.Errorf("%q is missing in\n%s", line, r.Body)
 		}
