@@ -121,7 +121,7 @@ func startServer(t *testing.T, args ...string) *server {
 // ready waits until the node leads.
 func (s *server) ready(port int) {
 	s.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-s.done:
 			s.t.Fatalf("ended: %v\n%s%s", s.err, s.stdout.String(), s.stderr.String())
@@ -140,7 +140,7 @@ func (s *server) exit() int {
 	s.t.Helper()
 	select {
 	case <-s.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		s.t.Fatalf("did not end\n%s%s", s.stdout.String(), s.stderr.String())
 	}
 	var e *exec.ExitError

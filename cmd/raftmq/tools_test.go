@@ -16,7 +16,7 @@ import (
 // runTool runs a command as from a shell, within a limit.
 func runTool(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	root := newRoot()
 	var out, errOut bytes.Buffer

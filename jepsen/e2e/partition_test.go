@@ -44,12 +44,12 @@ func unchanged(ctx context.Context, leader *cluster.Node, before remoting.NodeSt
 	return nil
 }
 
-// F47: a follower is cut off until it stands for election, and comes back, eight times (twenty in the long form). The leader stays (pre-vote).
+// F47: a follower is cut off until it stands for election, and comes back, six times (twenty in the long form). The leader stays (pre-vote).
 func TestF47_RejoinDisturbsNobody(t *testing.T) {
 	long(t)
 	parallel(t, 35)
 	needCuts(t)
-	rounds, hold := 8, 300*time.Millisecond
+	rounds, hold := 6, 300*time.Millisecond
 	if extended() {
 		rounds, hold = 20, time.Minute
 	}
