@@ -14,9 +14,11 @@ import (
 	"raftmq/jepsen/cluster"
 )
 
-// raftRot times: how long a minority misses messages, and how long those that start first may look for a leader.
+// raftRot times: how long a minority misses messages, at least, and at most when few come, and how long those that start first may look for
+// a leader.
 const (
 	raftRotMissing = 2 * time.Second
+	raftRotWrites  = 10 * time.Second
 	raftRotAlone   = 8 * time.Second
 )
 
@@ -48,6 +50,15 @@ func raftRot(ctx context.Context, s *site) (*wound, error) {
 		return w, err
 	}
 	wait(ctx, raftRotMissing)
+	for deadline := time.Now().Add(raftRotWrites); time.Now().Before(deadline); wait(ctx, 10*waitEvery) {
+		after, err := raftLogEnd(s.target)
+		if err != nil {
+			return w, err
+		}
+		if after.since(before) >= raftRotLeast {
+			break
+		}
+	}
 	for _, n := range append([]*cluster.Node{s.target}, ahead...) {
 		if err := n.Kill(); err != nil {
 			return w, err
@@ -86,6 +97,14 @@ type logEnd struct {
 	end  int64
 }
 
+// since is how much of the file was written since another look.
+func (e logEnd) since(before logEnd) int64 {
+	if e.path == before.path {
+		return e.end - before.end
+	}
+	return e.end - walHead
+}
+
 // raftLogEnd looks at the files of raft-wal, whose names sort by their first entry.
 func raftLogEnd(n *cluster.Node) (at logEnd, err error) {
 	files, err := filepath.Glob(filepath.Join(n.DataDir, "raft", "wal", "*.wal"))
@@ -115,10 +134,7 @@ const (
 
 // flipBetween flips a bit of the first half of what was written between two looks: with entries behind it, it is no torn write.
 func flipBetween(before, after logEnd, rng *rand.Rand) (at int64, err error) {
-	from := int64(walHead)
-	if before.path == after.path {
-		from = before.end
-	}
+	from := after.end - after.since(before)
 	if after.end-from < raftRotLeast {
 		return -1, fmt.Errorf("%w: %d bytes were written to %s meanwhile", ErrNoEffect, after.end-from, after.path)
 	}
