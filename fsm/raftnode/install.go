@@ -15,6 +15,9 @@ import (
 // comes again.
 var ErrNotYet = errors.New("raftnode: not yet, this node still fetches what belongs to the snapshot")
 
+// errNotAsked: a snapshot is not sent, as this node does not lead any more or the follower is no member.
+var errNotAsked = errors.New("raftnode: the snapshot is not sent: this node leads no longer, or the follower was removed")
+
 // Pauses of a snapshot's transfer.
 const (
 	installPause     = 500 * time.Millisecond // before the leader comes again
@@ -42,6 +45,9 @@ func (l *link) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args
 	for {
 		if l.shut.Load() {
 			return errAside
+		}
+		if !l.leads(args.Term, id) { // or the server was removed: another incarnation may be at its address by now
+			return errNotAsked
 		}
 		*resp = raft.InstallSnapshotResponse{}
 		began := time.Now()

@@ -132,8 +132,9 @@ func TestSnapshotIsNotSent(t *testing.T) {
 type receiver struct {
 	*intake
 	term     atomic.Uint64
-	received []string // what Receive was called with
-	got      []string // what Raft was given
+	last     atomic.Uint64 // of its Raft's log, which begins with 100
+	received []string      // what Receive was called with
+	got      []string      // what Raft was given
 	from     chan raft.RPC
 }
 
@@ -149,7 +150,7 @@ func newReceiver(t *testing.T, receive func(ctx context.Context) error, install 
 	r.intake = newIntake(head, func(ctx context.Context, leader string, snapshot []byte) error {
 		r.received = append(r.received, leader+" "+string(snapshot))
 		return receive(ctx)
-	}, r.term.Load)
+	}, r.term.Load, func(index, term uint64) bool { return term == 3 && 100 <= index && index < r.last.Load() })
 	r.wg.Add(1)
 	go r.run(r.from)
 	stop := make(chan struct{})
@@ -248,6 +249,63 @@ func TestSnapshotIsRefused(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A snapshot of what this node has, with more behind it, changes nothing: Raft would remove what is behind it from the log. It may come from a leader's goroutine for a former self
+// of this node.
+func TestSnapshotBehindTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReceiver(t, atHand, installed)
+		take := func(term, index uint64, asked, given int) {
+			t.Helper()
+			resp, err := r.take(strings.NewReader("snapshot"), term, index, 8)
+			if err != nil || !resp.Success || len(r.received) != asked || len(r.got) != given {
+				t.Errorf("%+v, %v; received %v, Raft got %v", resp, err, r.received, r.got)
+			}
+		}
+		r.last.Store(110)
+		take(3, 108, 0, 0)
+		take(3, 110, 1, 1) // nothing behind it
+		take(3, 112, 2, 2)
+		take(3, 99, 3, 3) // not known to be the same entry
+		// What was missing came while Receive waited.
+		late := newReceiver(t, nil, installed)
+		late.intake.receive = func(context.Context, string, []byte) error { late.last.Store(120); return nil }
+		if resp, err := late.take(strings.NewReader("snapshot"), 3, 115, 8); err != nil || !resp.Success || len(late.got) != 0 {
+			t.Errorf("%+v, %v, Raft got %v", resp, err, late.got)
+		}
+	})
+}
+
+// A server that was removed is sent no snapshot: at its address may be another incarnation.
+func TestNoSnapshotForARemovedServer(t *testing.T) {
+	r := &remote{answer: func(int, []byte, *raft.InstallSnapshotResponse) error { return nil }}
+	l, leads, _ := sender(r)
+	leads.Store(false)
+	if _, err := send(l); !errors.Is(err, errNotAsked) || r.calls != 0 {
+		t.Errorf("%d calls, %v", r.calls, err)
+	}
+}
+
+// What beyond says of a real log.
+func TestBeyond(t *testing.T) {
+	c := startCluster(t, nil)
+	n := c.nodes[c.leader(t)]
+	c.propose(t, "one")
+	c.propose(t, "two")
+	last := n.raft.LastIndex()
+	var l raft.Log
+	if err := n.logs.GetLog(last-1, &l); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		index, term uint64
+		want        bool
+	}{{last - 1, l.Term, true}, {last, l.Term, false}, {last + 1, l.Term, false}} {
+		if got := n.beyond(tc.index, tc.term); got != tc.want {
+			t.Errorf("beyond(%d, %d) is %v, the log ends with %d", tc.index, tc.term, got, last)
+		}
 	}
 }
 

@@ -15,10 +15,12 @@ type intake struct {
 	readSnapshot func(stream io.Reader) ([]byte, error)
 	receive      func(ctx context.Context, leader string, snapshot []byte) error
 	term         func() uint64 // Raft's; 0 before it runs
-	rpcs         chan raft.RPC
-	ctx          context.Context
-	cancel       context.CancelFunc
-	wg           sync.WaitGroup
+	// beyond tells that Raft's log has an entry of this index and term, or has applied it, and goes on behind it.
+	beyond func(index, term uint64) bool
+	rpcs   chan raft.RPC
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
 
 	mu        sync.Mutex
 	closed    bool          // guarded by mu, as what follows
@@ -28,8 +30,8 @@ type intake struct {
 
 type snapshotAt struct{ index, term uint64 }
 
-func newIntake(read func(stream io.Reader) ([]byte, error), receive func(ctx context.Context, leader string, snapshot []byte) error, term func() uint64) *intake {
-	in := &intake{readSnapshot: read, receive: receive, term: term, rpcs: make(chan raft.RPC)}
+func newIntake(read func(stream io.Reader) ([]byte, error), receive func(ctx context.Context, leader string, snapshot []byte) error, term func() uint64, beyond func(index, term uint64) bool) *intake {
+	in := &intake{readSnapshot: read, receive: receive, term: term, beyond: beyond, rpcs: make(chan raft.RPC)}
 	in.ctx, in.cancel = context.WithCancel(context.Background())
 	return in
 }
@@ -133,12 +135,30 @@ func (in *intake) take(rpc raft.RPC, req *raft.InstallSnapshotRequest, resp *raf
 		rpc.Respond(resp, nil)
 		return
 	}
+	if in.needless(rpc, req, resp) {
+		return
+	}
 	leader, _ := splitServerID(raft.ServerID(req.ID))
 	if err := in.receive(ctx, leader, snapshot); err != nil {
 		rpc.Respond(resp, err)
 		return
 	}
+	if in.needless(rpc, req, resp) { // receive may have taken a while
+		return
+	}
 	in.install(ctx, rpc, req, resp, snapshot)
+}
+
+// needless answers a snapshot that says nothing new: what it covers is here, with more behind it. A leader sends such a one when it has not heard how far this node is, or still to
+// a former self of this node, which had the same address. Raft would remove the whole log for it (removeOldLogs, of a log store that is monotonic), what lies behind the snapshot too, which this node has
+// acknowledged, and go on as if it had that.
+func (in *intake) needless(rpc raft.RPC, req *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse) bool {
+	if !in.beyond(req.LastLogIndex, req.LastLogTerm) {
+		return false
+	}
+	resp.Success = true
+	rpc.Respond(resp, nil)
+	return true
 }
 
 // idle waits until Raft is not installing a snapshot.

@@ -60,7 +60,7 @@ func Open(cfg Config) (*Node, error) {
 	n.link = newLink(cfg.Transport, newBallots(n.otherVoters, cfg.ElectionTimeout, cfg.Logger), cfg.PeerAddr, time.Now)
 	n.link.stop, n.link.leads, n.link.canReceive = n.stop, n.leadsTo, cfg.CanReceive
 	if cfg.Receive != nil {
-		n.link.intake = newIntake(cfg.ReadSnapshot, cfg.Receive, n.term)
+		n.link.intake = newIntake(cfg.ReadSnapshot, cfg.Receive, n.term, n.beyond)
 	}
 	n.lease = newLease(cfg.LeaseTimeout, n.voters)
 	n.link.lease = n.lease
@@ -197,6 +197,19 @@ func (n *Node) term() uint64 {
 		return r.CurrentTerm()
 	}
 	return 0
+}
+
+// beyond tells that this node's log has an entry of this index and term, or that it was applied, and that there is more behind it.
+func (n *Node) beyond(index, term uint64) bool {
+	r := n.running.Load()
+	if r == nil || r.LastIndex() <= index {
+		return false
+	}
+	if r.AppliedIndex() >= index {
+		return true
+	}
+	var l raft.Log
+	return n.logs.GetLog(index, &l) == nil && l.Term == term
 }
 
 func (n *Node) closeIntake() {
