@@ -102,7 +102,8 @@ type Config struct {
 	MaxTransferCountOnMessageInDisk   int
 	// SlaveReadEnable sends consumers that are behind what is in memory to a replica. Local: the node that answers counts.
 	SlaveReadEnable bool
-	// TraceTopicEnable has the leader make RMQ_SYS_TRACE_TOPIC. Local: the leader's counts.
+	// TraceTopicEnable has the leader make RMQ_SYS_TRACE_TOPIC, and store with each message what consumers of 5.3.3 need to trace it. Local: the leader's
+	// counts.
 	TraceTopicEnable bool
 	// MessageIndexEnable keeps the key index that queries by key and by unique key need. Local. Switched on
 	// later, it is built from the whole log while the node serves.
@@ -256,7 +257,7 @@ func serverFlags(fs *pflag.FlagSet, c *Config) {
 	fs.IntVar(&c.MaxTransferCountOnMessageInMemory, "max-transfer-count-on-message-in-memory", 32, "and their most `number`")
 	sizeVar(fs, &c.MaxTransferBytesOnMessageInDisk, "max-transfer-bytes-on-message-in-disk", 64*kib, "most of a pull of other messages, `size`")
 	fs.IntVar(&c.MaxTransferCountOnMessageInDisk, "max-transfer-count-on-message-in-disk", 8, "and their most `number`")
-	fs.BoolVar(&c.TraceTopicEnable, "trace-topic-enable", false, "make RMQ_SYS_TRACE_TOPIC, to which clients with tracing send what they did with messages")
+	fs.BoolVar(&c.TraceTopicEnable, "trace-topic-enable", false, "make RMQ_SYS_TRACE_TOPIC, to which clients with tracing send what they did with messages, and store MSG_REGION and TRACE_ON with each message, without which consumers of 5.3.3 trace none")
 	fs.BoolVar(&c.SlaveReadEnable, "slave-read-enable", false, "send consumers that are behind what is in memory to a replica")
 	fs.BoolVar(&c.MessageIndexEnable, "message-index-enable", true, "keep the key index, for queries by key and unique key")
 	fs.IntVar(&c.MaxHashSlotNum, "max-hash-slot-num", 5_000_000, "`number` of hash slots of a key index file")

@@ -78,7 +78,8 @@ type Config struct {
 	// Replicas: the broker ids of the group's nodes that serve and do not lead, ascending. nil: none.
 	SlaveReadEnable bool
 	Replicas        func() []int64
-	// TraceTopicEnable has the leader make RMQ_SYS_TRACE_TOPIC, to which clients send what they did with messages.
+	// TraceTopicEnable has the leader make RMQ_SYS_TRACE_TOPIC, to which clients send what they did with messages, and store region and trace
+	// switch with each message, as 5.x does.
 	TraceTopicEnable bool
 	Region           string // MSG_REGION of answers ("DefaultRegion")
 	Version          int32  // version in answers that are written without the server's help (401)

@@ -27,6 +27,7 @@ type sendProposal struct {
 	sizes   []int32 // of the records
 	props   []byte  // stored properties; of a batch: what each entry gets
 	merged  []byte  // scratch: properties of one batch entry
+	traced  []byte  // scratch: the request's properties with those for tracing
 
 	began time.Time // when it was proposed; with the monotonic clock, since the other one may be set meanwhile (F67)
 	count *topicCount
@@ -54,8 +55,8 @@ const keptScratch = 64 << 10
 func (p *sendProposal) free() {
 	p.r, p.h, p.msg = transport.Responder{}, remoting.SendHeader{}, record.Message{}
 	p.batch, p.wait, p.code, p.count = false, false, 0, nil
-	if cap(p.props)+cap(p.merged)+cap(p.ids)+4*cap(p.sizes) > keptScratch {
-		p.props, p.merged, p.ids, p.sizes = nil, nil, nil, nil
+	if cap(p.props)+cap(p.merged)+cap(p.traced)+cap(p.ids)+4*cap(p.sizes) > keptScratch {
+		p.props, p.merged, p.traced, p.ids, p.sizes = nil, nil, nil, nil, nil
 	}
 	p.b.proposals.Put(p)
 }

@@ -129,6 +129,9 @@ func (p *sendProposal) prepare(cmd *remoting.Command) *refusal {
 		return f
 	}
 	p.queueID = queueID
+	if b.cfg.TraceTopicEnable {
+		p.addTraceProperties()
+	}
 	p.msg = record.Message{
 		Topic: h.Topic, QueueID: p.queueID, Flag: h.Flag, SysFlag: h.SysFlag,
 		BornTimestamp: h.BornTimestamp, BornHost: bornHost(h, p.r), StoreHost: b.cfg.StoreHost, ReconsumeTimes: h.ReconsumeTimes,
@@ -138,6 +141,21 @@ func (p *sendProposal) prepare(cmd *remoting.Command) *refusal {
 		return p.prepareBatch()
 	}
 	return p.prepareSingle(cmd)
+}
+
+// Properties by which a consumer decides whether it traces a message; a producer reads the like from the answer.
+const (
+	propertyRegion      = "MSG_REGION"
+	propertyTraceSwitch = "TRACE_ON"
+)
+
+// addTraceProperties gives the message what 5.x brokers store with each: a consumer of 5.3.3 writes no trace record of one without a region. 4.9.4 stores
+// neither, nor is it done here without --trace-topic-enable.
+func (p *sendProposal) addTraceProperties() {
+	p.traced = record.AppendPropertiesWithout(p.traced[:0], p.h.Properties, propertyRegion, propertyTraceSwitch)
+	p.traced = record.AppendProperty(p.traced, propertyRegion, p.b.region)
+	p.traced = record.AppendProperty(p.traced, propertyTraceSwitch, "true")
+	p.h.Properties = p.traced
 }
 
 // bornHost is where a message came from: the connection's other end, or who that passes it on for.
