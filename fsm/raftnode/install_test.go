@@ -445,3 +445,49 @@ func TestFollowerBehindTheLog(t *testing.T) {
 		t.Errorf("Receive was called %d times, want 4", got)
 	}
 }
+
+// With Raft itself: a follower that is sent a snapshot of what it has keeps what is behind that in its log, and goes on. (Raft removed it, and panicked at the next entry.)
+func TestOldSnapshotLeavesTheLog(t *testing.T) {
+	c := startCluster(t, func(_ int, cfg *Config) {
+		cfg.Receive = func(context.Context, string, []byte) error { return nil }
+		cfg.ReadSnapshot = io.ReadAll
+	})
+	lead := c.leader(t)
+	l, f := c.nodes[lead], c.nodes[(lead+1)%3]
+	for i := range 3 {
+		c.propose(t, fmt.Sprint("covered ", i))
+	}
+	if err := l.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		c.propose(t, fmt.Sprint("behind ", i))
+	}
+	last := l.Indexes().Applied
+	eventually(t, time.Minute, "the follower has all", func() bool { return f.Indexes().Applied >= last })
+	snapshots, err := l.cfg.Snapshots.List()
+	if err != nil || len(snapshots) == 0 || snapshots[0].Index >= last {
+		t.Fatalf("snapshots %v, %v; the log ends with %d", snapshots, err, last)
+	}
+	meta, stream, err := l.cfg.Snapshots.Open(snapshots[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	req := raft.InstallSnapshotRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(serverID(l.cfg.NodeID, l.cfg.Incarnation)), Addr: []byte(l.cfg.Transport.LocalAddr())},
+		SnapshotVersion: meta.Version, Term: l.term(), Leader: []byte(l.cfg.Transport.LocalAddr()), LastLogIndex: meta.Index, LastLogTerm: meta.Term,
+		Size: meta.Size, Configuration: raft.EncodeConfiguration(meta.Configuration), ConfigurationIndex: meta.ConfigurationIndex}
+	var resp raft.InstallSnapshotResponse
+	if err := l.link.InstallSnapshot(serverID(f.cfg.NodeID, f.cfg.Incarnation), f.cfg.Transport.LocalAddr(), &req, &resp, stream); err != nil || !resp.Success {
+		t.Fatalf("%+v, %v", resp, err)
+	}
+	for i := meta.Index + 1; i <= last; i++ {
+		var e raft.Log
+		if err := f.logs.GetLog(i, &e); err != nil {
+			t.Errorf("entry %d behind the snapshot at %d: %v", i, meta.Index, err)
+		}
+	}
+	c.propose(t, "more")
+	last = l.Indexes().Applied
+	eventually(t, time.Minute, "the follower goes on", func() bool { return f.Indexes().Applied >= last })
+}
