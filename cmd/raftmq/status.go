@@ -48,13 +48,10 @@ CATCH-UP how much a node has of a log that it is still getting, or of what it fe
   raftmq cluster status --json | jq '.[].status.appliedIndex'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			addrs, err := flags.addresses()
+			nodes, _, err := flags.ask(cmd, !only)
 			if err != nil {
 				return err
 			}
-			ctx, cancel := untilSignal(cmd)
-			defer cancel()
-			nodes := askNodes(ctx, addrs, flags.timeout, !only)
 			if asJSON {
 				err = writeJSON(cmd.OutOrStdout(), nodes)
 			} else {
@@ -82,13 +79,10 @@ func newClusterPeersCommand() *cobra.Command {
 		Example: "  raftmq cluster peers",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			addrs, err := flags.addresses()
+			nodes, _, err := flags.ask(cmd, true)
 			if err != nil {
 				return err
 			}
-			ctx, cancel := untilSignal(cmd)
-			defer cancel()
-			nodes := askNodes(ctx, addrs, flags.timeout, true)
 			view := leaderOf(nodes)
 			if view == nil {
 				view = firstAnswer(nodes)
@@ -118,13 +112,10 @@ there is none.`,
 		Example: "  raftmq cluster leader",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			addrs, err := flags.addresses()
+			nodes, addrs, err := flags.ask(cmd, true)
 			if err != nil {
 				return err
 			}
-			ctx, cancel := untilSignal(cmd)
-			defer cancel()
-			nodes := askNodes(ctx, addrs, flags.timeout, true)
 			leader := leaderOf(nodes)
 			switch {
 			case firstAnswer(nodes) == nil:
@@ -149,6 +140,16 @@ there is none.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&all, "all", false, "each named node must answer and know this leader")
 	return cmd
+}
+
+// ask asks the nodes that the flags name, and with peers those that they know; addrs are the named ones.
+func (f *toolFlags) ask(cmd *cobra.Command, peers bool) (nodes []nodeAnswer, addrs []string, err error) {
+	if addrs, err = f.addresses(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := untilSignal(cmd)
+	defer cancel()
+	return askNodes(ctx, addrs, f.timeout, peers), addrs, nil
 }
 
 // nodeAnswer is what one node said, or why it said nothing.
