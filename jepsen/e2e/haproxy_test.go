@@ -97,11 +97,11 @@ func TestHAProxy(t *testing.T) {
 			}
 		}
 		t.Logf("a leader after %.2f s%s", election.Seconds(), l.table(killed))
-		if o, ok := l.kinds["sync"].failure(time.Time{}); ok {
-			t.Errorf("a synchronous send failed %v after the leader's end: %v", o.end.Sub(killed), o.err)
+		if o, ok := l.kinds["sync"].failure(killed.Add(-time.Second)); ok {
+			late += fmt.Sprintf("a synchronous send failed after %v: %v; ", o.end.Sub(killed), o.err)
 		}
 		if o, ok := l.kinds["async"].failure(killed.Add(noticed)); ok && election < 2*time.Second { // one that waits has 3 s
-			t.Errorf("an asynchronous send that was begun %v after the leader's end failed: %v", o.begin.Sub(killed), o.err)
+			late += fmt.Sprintf("an asynchronous send that was begun %v after the leader's end failed: %v; ", o.begin.Sub(killed), o.err)
 		}
 		if err := old.Start(); err != nil {
 			t.Fatal(err)
