@@ -68,7 +68,7 @@ const goPull = 33 * time.Second
 // parked pull of a push consumer for 30 s. Java clients: scripts/test-java.
 func TestHAProxy(t *testing.T) {
 	long(t)
-	parallel(t, 45)
+	parallel(t, 75)
 	if _, err := exec.LookPath("haproxy"); err != nil {
 		t.Skip("no haproxy on this machine")
 	}
@@ -125,28 +125,29 @@ func TestHAProxy(t *testing.T) {
 	}
 }
 
-// TestLeaderChangeGaps measures what stock Go clients feel of a change of leader in each of the three ways to run a cluster, for README's table. Nothing is
+// TestLeaderChangeGaps measures what stock Go clients feel of a change of leader in each of the ways to run a cluster, for README's table. Nothing is
 // asserted but that all go on.
 func TestLeaderChangeGaps(t *testing.T) {
 	long(t)
 	if !extended() {
 		t.Skip("a measurement: RAFTMQ_E2E_EXTENDED=1")
 	}
-	for _, way := range []string{"plain", "forward", "haproxy"} {
+	for _, way := range []string{"plain", "forward", "haproxy", "haproxy-forward"} {
 		for _, how := range []string{"kill", "transfer", "drain"} {
 			t.Run(way+"/"+how, func(t *testing.T) {
 				flags, address := jepsen.DefaultFlags(), freePort(t)
-				switch way {
-				case "forward":
+				if strings.HasSuffix(way, "forward") {
 					flags = append(flags, "--forward-writes")
-				case "haproxy":
-					flags = append(flags, "--leader-address", address)
 				}
-				c := startCluster(t, cluster.Config{Flags: flags})
-				if way == "haproxy" {
+				proxied := strings.HasPrefix(way, "haproxy")
+				if proxied {
 					if _, err := exec.LookPath("haproxy"); err != nil {
 						t.Skip("no haproxy on this machine")
 					}
+					flags = append(flags, "--leader-address", address)
+				}
+				c := startCluster(t, cluster.Config{Flags: flags})
+				if proxied {
 					startHAProxy(t, c, address)
 				}
 				topic := topicName(t)
