@@ -46,6 +46,18 @@ func TestTopicAdministration(t *testing.T) {
 	if err := all.Decode(want(t, c.call(remoting.RequestGetAllTopicConfig, nil), 0).Body); err != nil || all.TopicConfigTable["A"].WriteQueueNums != 5 || all.DataVersion.Counter == 0 {
 		t.Errorf("%+v %v", all, err)
 	}
+	if all.TopicConfigTable["A"].Order || one.Order {
+		t.Error("A is ordered, without an entry in the order configuration")
+	}
+	if err := n.tables.PutKV(command.KVPut{Namespace: orderNamespace, Key: "A", Value: testBroker + ":5"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := all.Decode(want(t, c.call(remoting.RequestGetAllTopicConfig, nil), 0).Body); err != nil || !all.TopicConfigTable["A"].Order {
+		t.Errorf("%+v %v", all, err)
+	}
+	if err := one.Decode(want(t, c.call(remoting.RequestGetTopicConfig, nil, "topic", "A"), 0).Body); err != nil || !one.Order {
+		t.Errorf("config of A: %+v, %v", one, err)
+	}
 	n.putTopic("S", 2)
 	n.fill(c, "S", 1, "", "")
 	var stats remoting.TopicStatsTable

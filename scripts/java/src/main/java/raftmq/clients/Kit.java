@@ -20,6 +20,7 @@ import org.apache.rocketmq.client.exception.RequestTimeoutException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -208,6 +209,11 @@ final class Kit {
                 Thread.sleep(100);
             }
         }
+    }
+
+    /** Whether the clients are of 5.x. */
+    static boolean five() {
+        return MQVersion.CURRENT_VERSION >= MQVersion.Version.V5_0_0.ordinal();
     }
 
     static byte[] bytes(String s) {

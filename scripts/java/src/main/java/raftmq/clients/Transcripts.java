@@ -75,14 +75,18 @@ final class Transcripts {
             switch (name) { // values are this broker's own
                 case "brokerStatus": line = line.replaceAll("^([^:]*?) *:.*", "$1").replaceAll("/\\S+/commitlog", "PATH"); break;
                 case "getBrokerConfig": case "getNamesrvConfig": line = line.replaceAll("^(\\S+) =.*", "$1"); break;
+                case "sendMessage": line = line.replaceAll("^(\\S+) \\d+ SEND_OK", "$1 N SEND_OK"); break;
                 case "checkMsgSendRT": line = line.replaceAll("\\d+$", "N"); break;
                 case "wipeWritePerm": case "addWritePerm": line = line.replaceAll("OK, \\d+$", "OK, N"); break;
                 case "statsAll": line = line.replaceAll(" \\d+( \\d+)?$", ""); break; // of 24 hours, counted once a minute or later
+                case "exportMetadata-topics": case "exportMetadata-groups": line = line.replaceAll("\"counter\":\\d+", "\"counter\":N"); break;
+                case "exportMetrics": line = line.replaceAll("-?\\d+\\b", "N"); break;
                 default:
             }
-            // When a client first commits its retry queue, and which groups the tool itself used, is a matter of time.
+            // When a client first commits its retry queue, which groups the tool itself used, and when RocketMQ first looks for half messages is a
+            // matter of time.
             boolean chance = line.startsWith("%RETRY%") && (name.startsWith("consumerProgress") || name.startsWith("brokerConsume"))
-                    || line.contains("%RETRY%TOOLS_CONSUMER") || name.equals("producer") && lines.contains(line);
+                    || line.contains("%RETRY%TOOLS_CONSUMER") || name.startsWith("topicList") && line.endsWith("RMQ_SYS_TRANS_HALF_TOPIC") || name.equals("producer") && lines.contains(line);
             if (!line.isEmpty() && !chance) {
                 lines.add(line);
             }
