@@ -52,11 +52,23 @@ final class Replies {
             String body = "request " + i;
             k.until(() -> ask(requester, topic, body));
         }
-        String body = "waiting request";
-        // 4.9.4 is broken here, against RocketMQ too: it gives back the request itself as soon as that is sent.
-        String want = Kit.five() ? "reply to " + body : body;
-        String got = Kit.text(k.until(() -> requester.request(new Message(topic, Kit.bytes(body)), 5000)).getBody());
-        check(got.equals(want), "the reply to a request that waits: %s", got);
+        if (!k.moves()) {
+            waiting(requester, topic);
+        }
+    }
+
+    /**
+     * A request() that waits is broken in both versions, against RocketMQ of the same version too: 4.9.4 gives back the request itself as
+     * soon as that is sent, 5.3.3 says then that no reply came in time.
+     */
+    private static void waiting(DefaultMQProducer requester, String topic) throws Exception {
+        String got;
+        try {
+            got = Kit.text(requester.request(new Message(topic, Kit.bytes("waiting")), 5000).getBody());
+        } catch (RequestTimeoutException e) {
+            got = "timeout";
+        }
+        check(got.equals(Kit.five() ? "timeout" : "waiting"), "a request that waits: %s", got);
     }
 
     /** By callback, which 4.9.4 calls with null when the request is sent, and once more with the reply. */
