@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -26,6 +27,9 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos: "+err.Error())
+		if errors.Is(err, errVoid) {
+			os.Exit(3)
+		}
 		os.Exit(1)
 	}
 }

@@ -53,7 +53,8 @@ func newMatrix() *cobra.Command {
 		Long: `matrix runs its cells one after the other, in an order drawn from the seed, and writes one line for
 each, and a table in the end. Results go to a file, one JSON object a line. Cells that are in it already
 are not run again, so a matrix that was interrupted goes on where it was. History and logs of failed
-cells are kept. A cell in which a fault took no effect is void: it proves nothing and is run up to three times.`,
+cells are kept. A cell in which a fault took no effect is void: it proves nothing and is run up to three times.
+Status 0: all cells passed; 1: some failed; 3: none failed, some are void.`,
 		Example: `  chaos matrix --time 60s --results night.jsonl
   chaos matrix --workloads queue,delay --nemeses kill,wipe,halves+disk-full --rates queue=1000`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -231,6 +232,9 @@ func cellOf(load, faults string, cfg *jepsen.Config, round int) (jepsen.Cell, er
 	return jepsen.Cell{Workload: load, Nemesis: faults, Nodes: cfg.Nodes, Seconds: cfg.Time.Seconds(), Seed: h.Sum64() % 1_000_000}, nil
 }
 
+// errVoid: nothing failed, and some cells prove nothing. The program ends with status 3.
+var errVoid = errors.New("faults of some cells took no effect: these say nothing")
+
 // voidTries is how often a cell is run whose faults take no effect.
 const voidTries = 3
 
@@ -310,7 +314,7 @@ func runMatrix(ctx context.Context, cells []jepsen.Cell, cfg matrixConfig) error
 		void = void || r.Verdict == jepsen.Void
 	}
 	if void {
-		return errors.New("faults of some cells took no effect: these say nothing")
+		return errVoid
 	}
 	return ctx.Err()
 }

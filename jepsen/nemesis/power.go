@@ -83,19 +83,18 @@ func rot(_ context.Context, s *site) (*wound, error) {
 		return w, err
 	}
 	slices.Sort(files)
-	if len(files) == 0 {
-		return w, fmt.Errorf("%w: %s has no commit log", ErrNoEffect, n.ID)
-	}
 	var flipped []string
-	for range rotBits {
-		path := files[s.rng.IntN(len(files))]
-		at, err := rotOne(path, s.rng)
+	for len(flipped) < rotBits && len(files) > 0 {
+		i := s.rng.IntN(len(files))
+		at, err := rotOne(files[i], s.rng)
 		if err != nil {
 			return w, err
 		}
-		if at >= 0 {
-			flipped = append(flipped, fmt.Sprintf("%s: a bit of byte %d", filepath.Base(path), at))
+		if at < 0 { // a file of what comes next is empty yet
+			files = slices.Delete(files, i, i+1)
+			continue
 		}
+		flipped = append(flipped, fmt.Sprintf("%s: a bit of byte %d", filepath.Base(files[i]), at))
 	}
 	w.proof = strings.Join(flipped, ", ")
 	if w.proof == "" {
