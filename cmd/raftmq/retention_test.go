@@ -115,13 +115,19 @@ func sendCommand(topic, body string) *remoting.Command {
 	return cmd
 }
 
+// call asks a node until it does not answer 14, as clients do of one that has just started, and wants success.
 func (c *trio) call(i int, cmd *remoting.Command) *remoting.Command {
 	c.t.Helper()
-	resp := c.ask(i, cmd)
-	if resp.Code != remoting.ResponseSuccess {
-		c.t.Fatalf("%s: %d %s", remoting.RequestCodeName(cmd.Code), resp.Code, resp.Remark)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		resp := c.ask(i, cmd)
+		if resp.Code == remoting.ResponseServiceNotAvailable && time.Now().Before(deadline) {
+			continue
+		}
+		if resp.Code != remoting.ResponseSuccess {
+			c.t.Fatalf("%s: %d %s", remoting.RequestCodeName(cmd.Code), resp.Code, resp.Remark)
+		}
+		return resp
 	}
-	return resp
 }
 
 func (c *trio) ask(i int, cmd *remoting.Command) *remoting.Command {

@@ -91,7 +91,12 @@ func TestReplyNotStored(t *testing.T) {
 	replier := n.dial()
 	asks, pushed := n.requester(0)
 	asks.beat("a@1", "g", "T")
-	n.raft.lose.Store(errPointer(errTest))
+	eventually(t, "what the heartbeat creates is there", func() bool {
+		_, group := n.tables.Group("g")
+		_, topic := n.tables.Topic("%RETRY%g")
+		return group && topic
+	})
+	n.raft.lose.Store(errPointer(errTest)) // of the next entry, which is the reply's then
 	if resp := want(t, replier.reply("a@1", "x"), 0); resp.GetString("msgId") != "0" || resp.GetString("queueOffset") != "0" {
 		t.Errorf("%v", resp.Ext)
 	}
