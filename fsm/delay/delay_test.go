@@ -328,7 +328,10 @@ func TestPassedOver(t *testing.T) {
 	d, stop := m.lead(levels)
 	defer stop()
 	eventually(t, "the good one is delivered", func() bool { return m.stored("T") == 1 })
-	eventually(t, "counted", func() bool { return d.Stats() == Stats{Delivered: 1, Discarded: 8, Commands: 1} })
+	eventually(t, "counted", func() bool { // one command, or more when a pass began before all was readable
+		got := d.Stats()
+		return got.Delivered == 1 && got.Discarded == 8 && got.Commands >= 1
+	})
 }
 
 // TestClockWasAhead: store times of a leader whose clock was wrong hold nothing back (RocketMQ's correctDeliverTimestamp).
