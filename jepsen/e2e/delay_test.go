@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/apache/rocketmq-client-go/v2"
 	"github.com/apache/rocketmq-client-go/v2/consumer"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 
@@ -66,22 +65,7 @@ func (j *journal) await(t *testing.T, n int) []delivery {
 // listen starts a push consumer of a topic.
 func listen(t *testing.T, c *cluster.Cluster, group, topic string, j *journal, opts ...consumer.Option) {
 	t.Helper()
-	pc, err := rocketmq.NewPushConsumer(append([]consumer.Option{
-		consumer.WithNsResolver(primitive.NewPassthroughResolver(c.ClientAddrs())),
-		consumer.WithGroupName(group),
-		consumer.WithInstance(fmt.Sprintf("c-%s-%d", group, time.Now().UnixNano())),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-	}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := pc.Subscribe(topic, consumer.MessageSelector{}, j.add); err != nil {
-		t.Fatal(err)
-	}
-	if err := pc.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = pc.Shutdown() })
+	startPush(t, primitive.NewPassthroughResolver(c.ClientAddrs()), group, pushInstance(group), topic, consumer.MessageSelector{}, j.add, opts...)
 }
 
 // Delay levels of the stock client: never early, and about a second late at most.

@@ -178,19 +178,7 @@ type listener = func(context.Context, ...*primitive.MessageExt) (consumer.Consum
 // consume starts a push consumer, from the first offset unless told otherwise.
 func (s *stage) consume(t *testing.T, group, topic string, selector consumer.MessageSelector, f listener, opts ...consumer.Option) rocketmq.PushConsumer {
 	t.Helper()
-	c, err := rocketmq.NewPushConsumer(append([]consumer.Option{consumer.WithNsResolver(s.resolver()), consumer.WithGroupName(group),
-		consumer.WithInstance(s.name(t)), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset)}, opts...)...)
-	if err == nil {
-		err = c.Subscribe(topic, selector, f)
-	}
-	if err == nil {
-		err = c.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var once sync.Once
-	t.Cleanup(func() { once.Do(func() { _ = c.Shutdown() }) })
+	c, _ := startPush(t, s.resolver(), group, s.name(t), topic, selector, f, opts...)
 	return c
 }
 

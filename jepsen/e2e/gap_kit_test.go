@@ -163,18 +163,7 @@ func startGapLoad(t *testing.T, c *cluster.Cluster, topic string) *gapLoad {
 	}
 	p := newProducer(t, c, producer.WithRetry(stockRetries))
 	names := primitive.NewPassthroughResolver(c.ClientAddrs())
-	pc, err := rocketmq.NewPushConsumer(consumer.WithNsResolver(names), consumer.WithGroupName("push-"+topic),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset), consumer.WithInstance("push-"+topic))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := pc.Subscribe(topic, consumer.MessageSelector{}, l.push); err != nil {
-		t.Fatal(err)
-	}
-	if err := pc.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = pc.Shutdown() })
+	startPush(t, names, "push-"+topic, "push-"+topic, topic, consumer.MessageSelector{}, l.push)
 	pull, err := rocketmq.NewPullConsumer(consumer.WithNsResolver(names), consumer.WithGroupName("pull-"+topic), consumer.WithInstance("pull-"+topic))
 	if err != nil {
 		t.Fatal(err)

@@ -72,30 +72,37 @@ func (b *inbox) await(t *testing.T, want []string) {
 	}
 }
 
-// startConsumer starts a push consumer; the returned function ends it before the test does.
-func startConsumer(t *testing.T, c *cluster.Cluster, group, topic, tags string, box *inbox) (stop func()) {
+// startPush starts a push consumer, from the first offset unless told otherwise; stop ends it before the test does.
+func startPush(t *testing.T, names primitive.NsResolver, group, instance, topic string, selector consumer.MessageSelector, f listener,
+	opts ...consumer.Option) (pc rocketmq.PushConsumer, stop func()) {
 	t.Helper()
-	pc, err := rocketmq.NewPushConsumer(
-		consumer.WithNsResolver(primitive.NewPassthroughResolver(c.ClientAddrs())),
-		consumer.WithGroupName(group),
-		consumer.WithInstance(fmt.Sprintf("c-%s-%d", group, time.Now().UnixNano())),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-	)
+	pc, err := rocketmq.NewPushConsumer(append([]consumer.Option{consumer.WithNsResolver(names), consumer.WithGroupName(group),
+		consumer.WithInstance(instance), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset)}, opts...)...)
+	if err == nil {
+		err = pc.Subscribe(topic, selector, f)
+	}
+	if err == nil {
+		err = pc.Start()
+	}
 	if err != nil {
-		t.Fatal(err)
-	}
-	selector := consumer.MessageSelector{}
-	if tags != "" {
-		selector = consumer.MessageSelector{Type: consumer.TAG, Expression: tags}
-	}
-	if err := pc.Subscribe(topic, selector, box.add); err != nil {
-		t.Fatal(err)
-	}
-	if err := pc.Start(); err != nil {
 		t.Fatal(err)
 	}
 	stop = sync.OnceFunc(func() { _ = pc.Shutdown() })
 	t.Cleanup(stop)
+	return pc, stop
+}
+
+// pushInstance is a name that no other consumer of this program has.
+func pushInstance(group string) string { return fmt.Sprintf("c-%s-%d", group, time.Now().UnixNano()) }
+
+// startConsumer starts a push consumer; the returned function ends it before the test does.
+func startConsumer(t *testing.T, c *cluster.Cluster, group, topic, tags string, box *inbox) (stop func()) {
+	t.Helper()
+	selector := consumer.MessageSelector{}
+	if tags != "" {
+		selector = consumer.MessageSelector{Type: consumer.TAG, Expression: tags}
+	}
+	_, stop = startPush(t, primitive.NewPassthroughResolver(c.ClientAddrs()), group, pushInstance(group), topic, selector, box.add)
 	return stop
 }
 
