@@ -213,13 +213,20 @@ func flipOne(path string, rng *rand.Rand) (at int64, err error) {
 	if err != nil || at < 0 {
 		return -1, err
 	}
+	return at, flipBit(f, at, rng)
+}
+
+// flipBit flips one bit of the byte at an offset.
+func flipBit(f *os.File, at int64, rng *rand.Rand) error {
 	var b [1]byte
 	if _, err := f.ReadAt(b[:], at); err != nil {
-		return -1, err
+		return fmt.Errorf("nemesis: %w", err)
 	}
 	b[0] ^= 1 << rng.IntN(8)
-	_, err = f.WriteAt(b[:], at)
-	return at, err
+	if _, err := f.WriteAt(b[:], at); err != nil {
+		return fmt.Errorf("nemesis: %w", err)
+	}
+	return nil
 }
 
 // writtenByte is the place of a byte that is not zero, -1 if there is none to be found: most of a file that is allocated

@@ -113,11 +113,10 @@ func rotOne(path string, rng *rand.Rand) (at int64, err error) {
 	if end == 0 {
 		return -1, nil
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return -1, fmt.Errorf("nemesis: %w", err)
 	}
 	at = rng.Int64N(int64(end))
-	_, err = f.WriteAt([]byte{b[at] ^ 1<<rng.IntN(8)}, at)
-	return at, errors.Join(err, f.Close())
+	return at, errors.Join(flipBit(f, at, rng), f.Close())
 }

@@ -143,10 +143,5 @@ func flipBetween(before, after logEnd, rng *rand.Rand) (at int64, err error) {
 		return -1, fmt.Errorf("nemesis: %w", err)
 	}
 	at = from + rng.Int64N((after.end-from)/2)
-	var b [1]byte
-	if _, err = f.ReadAt(b[:], at); err == nil {
-		b[0] ^= 1 << rng.IntN(8)
-		_, err = f.WriteAt(b[:], at)
-	}
-	return at, errors.Join(err, f.Close())
+	return at, errors.Join(flipBit(f, at, rng), f.Close())
 }
