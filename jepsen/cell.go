@@ -36,6 +36,9 @@ const (
 	Void    Verdict = "void"    // a fault took no effect; nothing else is wrong, and nothing is proven
 )
 
+// Settled tells that a cell need not be run again: it has not failed and is not void.
+func (v Verdict) Settled() bool { return v == Passed || v == Skipped }
+
 // CellResult is what came out of a cell.
 type CellResult struct {
 	Cell
@@ -197,7 +200,7 @@ func PrintMatrix(out io.Writer, results []CellResult) error {
 		}
 	}
 	for i := range results {
-		if c := &results[i]; c.Verdict == Failed || c.Verdict == Void {
+		if c := &results[i]; !c.Verdict.Settled() {
 			what := strings.ToLower(string(c.Verdict))
 			if last[c.Name()] != i {
 				what += " and was run again"

@@ -271,7 +271,7 @@ func runMatrix(ctx context.Context, cells []jepsen.Cell, cfg matrixConfig) error
 	for i, cell := range cells {
 		old, ok := known[cell.Name()]
 		switch {
-		case ok && (old.Verdict != jepsen.Failed && old.Verdict != jepsen.Void || !cfg.again):
+		case ok && (old.Verdict.Settled() || !cfg.again):
 			continue
 		case ctx.Err() != nil, cfg.limit > 0 && time.Since(began) > cfg.limit:
 			left++
@@ -338,7 +338,7 @@ func oneCell(ctx context.Context, cell jepsen.Cell, cfg *matrixConfig, earlier [
 	report, err := cfg.run(ctx, cell, dir)
 	result := jepsen.NewCellResult(cell, report, err)
 	switch {
-	case result.Verdict == jepsen.Passed, result.Verdict == jepsen.Skipped, ctx.Err() != nil:
+	case result.Verdict.Settled(), ctx.Err() != nil:
 		_ = os.RemoveAll(dir)
 	default:
 		result.Kept = dir
