@@ -203,6 +203,9 @@ func (t *Tables) DeleteKV(d command.KVDelete) error {
 	return nil
 }
 
+// OrderNamespace is the KV namespace of ordered topics' queue lists (RocketMQ NamesrvUtil).
+const OrderNamespace = "ORDER_TOPIC_CONFIG"
+
 // SettingsNamespace is the KV namespace of settings that were changed while the cluster runs.
 const SettingsNamespace = "RAFTMQ_BROKER_CONFIG"
 

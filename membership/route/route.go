@@ -47,9 +47,6 @@ var (
 	ErrCatchingUp = fmt.Errorf("route: this node has not caught up with its leader yet: %w", ErrNoLeader)
 )
 
-// OrderNamespace is the KV namespace of ordered topics' queue lists (RocketMQ NamesrvUtil).
-const OrderNamespace = "ORDER_TOPIC_CONFIG"
-
 // DefaultLastLeaderGrace is Config.LastLeaderGrace's default.
 const DefaultLastLeaderGrace = 3 * time.Second
 
@@ -144,7 +141,7 @@ func (r *Router) Topic(name string) (Route, error) {
 		out.Brokers = append(out.Brokers, b)
 		out.Queues = append(out.Queues, Queue{BrokerName: g.Name, Read: t.ReadQueueNums, Write: t.WriteQueueNums, Perm: t.Perm, SysFlag: t.TopicSysFlag})
 		if out.OrderTopicConf == "" {
-			if v, ok := g.Tables.KV(OrderNamespace, name); ok {
+			if v, ok := g.Tables.KV(metadata.OrderNamespace, name); ok {
 				out.OrderTopicConf = cleanOrderConf(v)
 			}
 		}

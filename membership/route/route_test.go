@@ -187,7 +187,7 @@ func TestOrderTopicConf(t *testing.T) {
 		{"", ""},
 	} {
 		w := newWorld(t)
-		if err := w.tables.PutKV(command.KVPut{Namespace: OrderNamespace, Key: "T", Value: tt.value}); err != nil {
+		if err := w.tables.PutKV(command.KVPut{Namespace: metadata.OrderNamespace, Key: "T", Value: tt.value}); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := w.Topic("T"); err != nil || r.OrderTopicConf != tt.want {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"raftmq/fsm/command"
+	"raftmq/fsm/metadata"
 	"raftmq/transport/remoting"
 )
 
@@ -49,7 +50,7 @@ func TestTopicAdministration(t *testing.T) {
 	if all.TopicConfigTable["A"].Order || one.Order {
 		t.Error("A is ordered, without an entry in the order configuration")
 	}
-	if err := n.tables.PutKV(command.KVPut{Namespace: orderNamespace, Key: "A", Value: testBroker + ":5"}); err != nil {
+	if err := n.tables.PutKV(command.KVPut{Namespace: metadata.OrderNamespace, Key: "A", Value: testBroker + ":5"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := all.Decode(want(t, c.call(remoting.RequestGetAllTopicConfig, nil), 0).Body); err != nil || !all.TopicConfigTable["A"].Order {

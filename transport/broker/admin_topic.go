@@ -13,7 +13,8 @@ import (
 const maxTopicQueues = 65_535
 
 // putTopic serves UPDATE_AND_CREATE_TOPIC (RocketMQ AdminBrokerProcessor.updateAndCreateTopic). Like
-// there, the field order is ignored: see orderNamespace.
+// there, the field order is ignored: a topic is ordered if it has an
+// entry in metadata.OrderNamespace, which a RocketMQ broker learns from its name server.
 func (b *Broker) putTopic(r transport.Responder, cmd *remoting.Command) {
 	t, f := b.topicConfigOf(cmd)
 	if f != nil {
@@ -81,17 +82,13 @@ func (b *Broker) allTopics(r transport.Responder, _ *remoting.Command) {
 		DataVersion:      remoting.DataVersion{Counter: version.Counter, Timestamp: version.Timestamp},
 		TopicConfigTable: make(map[string]remoting.TopicConfig, len(topics)),
 	}
-	ordered := b.cfg.Tables.KVNamespace(orderNamespace)
+	ordered := b.cfg.Tables.KVNamespace(metadata.OrderNamespace)
 	for _, t := range topics {
 		_, t.Order = ordered[t.TopicName]
 		body.TopicConfigTable[t.TopicName] = wireTopic(t)
 	}
 	r.Reply(&remoting.Command{Ext: []remoting.Field{}, Body: body.Encode()})
 }
-
-// orderNamespace is membership/route's OrderNamespace: a topic that has an entry there is ordered. A RocketMQ broker learns that from
-// its name server when it registers, whatever it was told when the topic was created.
-const orderNamespace = "ORDER_TOPIC_CONFIG"
 
 func wireTopic(t command.TopicConfig) remoting.TopicConfig {
 	return remoting.TopicConfig{Order: t.Order, Perm: int32(t.Perm), ReadQueueNums: int32(t.ReadQueueNums),
@@ -107,7 +104,7 @@ func (b *Broker) topicConfig(cmd *remoting.Command) func(transport.Responder) {
 			r.ReplyError(remoting.ResponseTopicNotExist, "topic["+name+"] not exist")
 		}
 	}
-	_, t.Order = b.cfg.Tables.KV(orderNamespace, name)
+	_, t.Order = b.cfg.Tables.KV(metadata.OrderNamespace, name)
 	body := wireTopic(t)
 	return func(r transport.Responder) { successBody(r, body.Encode()) }
 }
