@@ -139,13 +139,22 @@ func (b *Broker) consumeDirectly(r transport.Responder, cmd *remoting.Command) {
 	})
 }
 
+// member returns a group's consumer with an id that is connected to this node.
+func (b *Broker) member(name, id string) (m group.Client, ok bool) {
+	members := b.cfg.Groups.Members(name)
+	i := slices.IndexFunc(members, func(m group.Client) bool { return m.ID == id })
+	if i < 0 {
+		return m, false
+	}
+	return members[i], true
+}
+
 // callConsumer passes a request on to the consumer that it names, after prepare, and its answer back (AdminBrokerProcessor.callConsumer). If that is
 // connected to another node, that node does.
 func (b *Broker) callConsumer(r transport.Responder, cmd *remoting.Command, prepare func() *refusal) {
 	name, id := cmd.GetString("consumerGroup"), cmd.GetString("clientId")
-	members := b.cfg.Groups.Members(name)
-	i := slices.IndexFunc(members, func(m group.Client) bool { return m.ID == id })
-	if i < 0 {
+	m, ok := b.member(name, id)
+	if !ok {
 		if !b.looksElsewhere(cmd, false) {
 			notOnline(r, name, id)
 		} else if !b.apart(func() { b.callElsewhere(r, cmd, name, id) }) {
@@ -153,7 +162,7 @@ func (b *Broker) callConsumer(r transport.Responder, cmd *remoting.Command, prep
 		}
 		return
 	}
-	if v := members[i].Version; v < remoting.VersionMinRunningInfo {
+	if v := m.Version; v < remoting.VersionMinRunningInfo {
 		r.ReplyError(remoting.ResponseSystemError, fmt.Sprintf("The Consumer <%s> Version <%s> too low to finish, please upgrade it to V3_1_8_SNAPSHOT", id, remoting.VersionName(v)))
 		return
 	}
@@ -167,7 +176,7 @@ func (b *Broker) callConsumer(r transport.Responder, cmd *remoting.Command, prep
 	if !b.apart(func() {
 		ctx, cancel := context.WithTimeout(b.ctx, askClient)
 		defer cancel()
-		resp, err := invokeClient(ctx, members[i], ask)
+		resp, err := invokeClient(ctx, m, ask)
 		answerCall(r, name, id, resp, err)
 	}) {
 		busy(r)

@@ -33,7 +33,7 @@ func (b *Broker) resetOffset(r transport.Responder, cmd *remoting.Command) {
 	}
 	members := b.cfg.Groups.Members(h.Group)
 	var others []consumerAt
-	if b.cfg.Peers != nil && (len(members) == 0 || b.learning()) { // whichever node the tool asked
+	if b.othersMayKnow(len(members) > 0) { // whichever node the tool asked
 		others, _ = b.consumersElsewhere(b.ctx, h.Group)
 	}
 	if len(members)+len(others) == 0 {

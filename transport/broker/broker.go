@@ -57,8 +57,8 @@ type Broker struct {
 	counters counters
 	counting counting
 	refused  refusedPuts
-	located  located
-	others   otherIDs
+	located  remembered // addresses of nodes with producers of a group
+	others   remembered // ids of a group's consumers
 
 	locks struct {
 		sync.Mutex        // taken before the registry's

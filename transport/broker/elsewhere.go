@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"raftmq/membership/group"
@@ -32,17 +30,6 @@ func tellOne(members []group.Client, id string, cmd *remoting.Command) bool {
 	return false
 }
 
-// located remembers which other nodes have producers of which groups: a pass over half messages asks for each message.
-type located struct {
-	mu     sync.Mutex
-	groups map[string]location
-}
-
-type location struct {
-	addrs []string // none: nobody has
-	until time.Time
-}
-
 const (
 	// locationTime is how long it is remembered which nodes have producers of a group: as long as it holds, that is found out by asking.
 	locationTime = 10 * time.Second
@@ -50,39 +37,20 @@ const (
 	nowhereTime = 2 * time.Second
 )
 
-// producersAt returns nodes with producers of a group, and whether that was known from before.
+// producersAt returns nodes with producers of a group, and whether that was known from before: a pass over half messages asks for each
+// message.
 func (b *Broker) producersAt(ctx context.Context, name string) (addrs []string, remembered bool) {
-	now := b.cfg.Now()
-	b.located.mu.Lock()
-	at, ok := b.located.groups[name]
-	b.located.mu.Unlock()
-	if ok && now.Before(at.until) {
-		return at.addrs, true
-	}
-	for _, a := range b.askPeers(ctx, forwardedRequest(remoting.RequestGetProducerConnectionList, "producerGroup", name), succeeded) {
-		if succeeded(a.resp) {
-			addrs = append(addrs, a.addr)
+	return b.located.get(name, b.cfg.Now(), func() (addrs []string, keep time.Duration) {
+		for _, a := range b.askPeers(ctx, forwardedRequest(remoting.RequestGetProducerConnectionList, "producerGroup", name), succeeded) {
+			if succeeded(a.resp) {
+				addrs = append(addrs, a.addr)
+			}
 		}
-	}
-	at = location{addrs, now.Add(nowhereTime)}
-	if len(addrs) > 0 {
-		at.until = now.Add(locationTime)
-	}
-	b.located.mu.Lock()
-	defer b.located.mu.Unlock()
-	maps.DeleteFunc(b.located.groups, func(_ string, l location) bool { return !now.Before(l.until) })
-	if b.located.groups == nil {
-		b.located.groups = map[string]location{}
-	}
-	b.located.groups[name] = at
-	return addrs, false
-}
-
-// forgetLocation: what was remembered is not so.
-func (b *Broker) forgetLocation(name string) {
-	b.located.mu.Lock()
-	delete(b.located.groups, name)
-	b.located.mu.Unlock()
+		if len(addrs) == 0 {
+			return nil, nowhereTime
+		}
+		return addrs, locationTime
+	})
 }
 
 // tellProducerElsewhere passes a one-way request on to one producer of a group that is connected to another node.
@@ -100,7 +68,7 @@ func (b *Broker) tellProducerElsewhere(name string, cmd *remoting.Command) bool 
 		if len(addrs) == 0 {
 			return false
 		}
-		b.forgetLocation(name)
+		b.located.forget(name)
 		if !remembered {
 			return false
 		}
@@ -139,57 +107,24 @@ func (b *Broker) consumersElsewhere(ctx context.Context, name string) (found []c
 	return found, as
 }
 
-// otherIDs are the consumers of groups as other nodes know them, remembered for a moment: hundreds of members ask when one has come.
-type otherIDs struct {
-	mu     sync.Mutex
-	groups map[string]*idList
-}
-
-type idList struct {
-	done chan struct{} // closed when the rest is there
-	ids  []string
-	at   time.Time
-}
-
-// idsTime is how long they are remembered: less than clients are told later of a change than this node notices it.
+// idsTime is how long it is remembered which consumers other nodes know: less than clients are told later of a change than this node
+// notices it.
 const idsTime = notifyDelay / 2
 
-func (l *idList) old(now time.Time) bool {
-	select {
-	case <-l.done:
-		return now.Sub(l.at) > idsTime
-	default:
-		return false
-	}
-}
-
-// idsElsewhere returns the client ids of a group's consumers that other nodes know.
+// idsElsewhere returns the client ids of a group's consumers that other nodes know: hundreds of members ask when one has come.
 func (b *Broker) idsElsewhere(name string) []string {
-	now := time.Now()
-	b.others.mu.Lock()
-	l := b.others.groups[name]
-	if l != nil && !l.old(now) {
-		b.others.mu.Unlock()
-		<-l.done
-		return l.ids
-	}
-	maps.DeleteFunc(b.others.groups, func(_ string, l *idList) bool { return l.old(now) })
-	if b.others.groups == nil {
-		b.others.groups = map[string]*idList{}
-	}
-	l = &idList{done: make(chan struct{}), at: now}
-	b.others.groups[name] = l
-	b.others.mu.Unlock()
-	defer close(l.done)
-	ctx, cancel := context.WithTimeout(b.ctx, askWhere)
-	defer cancel()
-	for _, a := range b.askPeers(ctx, forwardedRequest(remoting.RequestGetConsumerListByGroup, "consumerGroup", name), nil) {
-		var list remoting.ConsumerList
-		if succeeded(a.resp) && list.Decode(a.resp.Body) == nil {
-			l.ids = append(l.ids, list.ConsumerIDList...)
+	ids, _ := b.others.get(name, time.Now(), func() (ids []string, keep time.Duration) {
+		ctx, cancel := context.WithTimeout(b.ctx, askWhere)
+		defer cancel()
+		for _, a := range b.askPeers(ctx, forwardedRequest(remoting.RequestGetConsumerListByGroup, "consumerGroup", name), nil) {
+			var list remoting.ConsumerList
+			if succeeded(a.resp) && list.Decode(a.resp.Body) == nil {
+				ids = append(ids, list.ConsumerIDList...)
+			}
 		}
-	}
-	return l.ids
+		return ids, idsTime
+	})
+	return ids
 }
 
 // passOn has another node answer a request by itself.

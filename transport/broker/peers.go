@@ -2,11 +2,9 @@ package broker
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
-	"raftmq/membership/group"
 	"raftmq/transport"
 	"raftmq/transport/remoting"
 )
@@ -37,7 +35,12 @@ func (b *Broker) learning() bool {
 // looksElsewhere reports whether a request about clients is answered with what other nodes know too. known: this node knows some
 // that it is about.
 func (b *Broker) looksElsewhere(cmd *remoting.Command, known bool) bool {
-	return b.cfg.Peers != nil && cmd.Get(forwardedField) == nil && (!known || b.learning())
+	return cmd.Get(forwardedField) == nil && b.othersMayKnow(known)
+}
+
+// othersMayKnow reports whether other nodes may know clients that this one does not. known: it knows some.
+func (b *Broker) othersMayKnow(known bool) bool {
+	return b.cfg.Peers != nil && (!known || b.learning())
 }
 
 // peerAnswer is what another node answered.
@@ -125,16 +128,15 @@ func notHere(r transport.Responder, name, id string) {
 
 // relayStatus asks a consumer where it is, and passes its answer back.
 func (b *Broker) relayStatus(r transport.Responder, name, id string, ask *remoting.Command) {
-	members := b.cfg.Groups.Members(name)
-	i := slices.IndexFunc(members, func(m group.Client) bool { return m.ID == id })
-	if i < 0 {
+	m, ok := b.member(name, id)
+	if !ok {
 		notHere(r, name, id)
 		return
 	}
 	if !b.apart(func() {
 		ctx, cancel := context.WithTimeout(b.ctx, askStatus)
 		defer cancel()
-		resp, err := invokeClient(ctx, members[i], ask)
+		resp, err := invokeClient(ctx, m, ask)
 		answerCall(r, name, id, resp, err)
 	}) {
 		busy(r)
