@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"raftmq/commitlog/record"
@@ -300,14 +299,13 @@ func TestConsumersElsewhere(t *testing.T) {
 func TestRelayedSenderKnown(t *testing.T) {
 	leader := newNode(t)
 	leader.putTopic("T", 1)
-	var target atomic.Pointer[client.Client]
-	target.Store(leader.dial().Client)
+	to := leader.dial().Client
 	follower := newNode(t, func(o *nodeOptions) {
 		o.follower = true
 		o.config = func(c *Config) {
 			c.Relays = func() bool { return true }
 			c.Relay = func(cmd *remoting.Command, done func(*remoting.Command, error)) bool {
-				target.Load().Go(cmd, done)
+				to.Go(cmd, done)
 				return true
 			}
 		}

@@ -396,6 +396,20 @@ func newNode(t testing.TB, change ...func(*nodeOptions)) *node {
 	return n
 }
 
+// followerOf is a follower that forwards to the leader.
+func followerOf(t *testing.T, leader *node) *node {
+	t.Helper()
+	to := leader.dial().Client
+	return newNode(t, func(o *nodeOptions) {
+		o.follower = true
+		o.config = func(c *Config) {
+			c.Forward = func(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error) {
+				return to.Invoke(ctx, cmd)
+			}
+		}
+	})
+}
+
 func (n *node) close() {
 	n.broker.Close()
 	n.broker.Close() // harmless

@@ -1,18 +1,15 @@
 package broker
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"raftmq/commitlog/record"
 	"raftmq/fsm/command"
 	"raftmq/fsm/metadata"
 	"raftmq/fsm/raftnode"
-	"raftmq/transport/client"
 	"raftmq/transport/remoting"
 )
 
@@ -159,16 +156,7 @@ func TestSendBackRefusals(t *testing.T) {
 func TestSendBackElsewhere(t *testing.T) {
 	leader := newNode(t)
 	leader.putTopic("T", 1)
-	var target atomic.Pointer[client.Client]
-	target.Store(leader.dial().Client)
-	follower := newNode(t, func(o *nodeOptions) {
-		o.follower = true
-		o.config = func(c *Config) {
-			c.Forward = func(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error) {
-				return target.Load().Invoke(ctx, cmd)
-			}
-		}
-	})
+	follower := followerOf(t, leader)
 	source := phyOffset(t, leader.dial().send("T", 0, "", []byte("x")))
 	follower.raft.follow(1, testOther)
 	c := follower.dial()

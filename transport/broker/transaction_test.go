@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"raftmq/fsm/command"
 	"raftmq/fsm/metadata"
 	"raftmq/fsm/raftnode"
-	"raftmq/transport/client"
 	"raftmq/transport/remoting"
 )
 
@@ -145,16 +143,7 @@ func TestEndTransactionRefusals(t *testing.T) {
 func TestEndTransactionElsewhere(t *testing.T) {
 	leader := newNode(t)
 	leader.putTopic("T", 1)
-	var target atomic.Pointer[client.Client]
-	target.Store(leader.dial().Client)
-	follower := newNode(t, func(o *nodeOptions) {
-		o.follower = true
-		o.config = func(c *Config) {
-			c.Forward = func(ctx context.Context, cmd *remoting.Command) (*remoting.Command, error) {
-				return target.Load().Invoke(ctx, cmd)
-			}
-		}
-	})
+	follower := followerOf(t, leader)
 	h := leader.dial().half("T", 0, "", "x")
 	follower.raft.follow(1, testOther)
 	// One-way, as Java and Go send it.
