@@ -317,9 +317,9 @@ func (l *pollList) expire(now time.Time) time.Time {
 			return next
 		}
 		p := l.mu.deadlines[0]
-		if now.Before(p.deadline) {
-			l.mu.Unlock()
-			return earlier(next, p.deadline)
+		if due := p.deadline; now.Before(due) {
+			l.mu.Unlock() // p may be another pull from here on
+			return earlier(next, due)
 		}
 		l.removeLocked(p)
 		l.mu.Unlock()

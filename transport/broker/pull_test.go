@@ -177,6 +177,37 @@ func TestPullChecks(t *testing.T) {
 	}
 }
 
+// Whoever looks for the next deadline reads that of a pull that is parked, not of one that was taken out and serves another request
+// meanwhile (for the race detector).
+func TestDeadlineOfAParkedPull(t *testing.T) {
+	n := newNode(t)
+	n.putTopic("T", 1)
+	c := n.dial()
+	n.fill(c, "T", 0, "")
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				n.broker.polls.expire(time.Now())
+			}
+		}
+	})
+	defer wg.Wait()
+	defer close(stop)
+	for i := range int64(300) {
+		answered := make(chan *remoting.Command, 1)
+		go func() { answered <- c.pull("g", "T", 0, i+1, flagPark, 20*time.Second) }()
+		eventually(t, "parked", func() bool { return n.broker.Stats().ParkedPulls == 1 })
+		n.broker.ReleaseParked()
+		want(t, <-answered, 20)
+		want(t, c.send("T", 0, "", []byte("x")), 0)
+	}
+}
+
 // TestLongPoll: parked, woken by a message that the filter lets through, answered 19 at the timeout.
 func TestLongPoll(t *testing.T) {
 	n := newNode(t)
