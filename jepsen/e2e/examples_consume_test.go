@@ -27,15 +27,14 @@ import (
 // Each broadcast consumer gets everything, and keeps its own offsets in a file.
 func sceneBroadcast(t *testing.T, s *stage) {
 	topic := s.topic(t, 4)
-	t.Cleanup(func() { // the library keeps them in the home folder, by client id
-		files, err := filepath.Glob(filepath.Join(os.Getenv("HOME"), ".rocketmq_client_go", "*@"+topicName(t)+"-*"))
-		for _, f := range files {
-			err = os.RemoveAll(f)
-		}
-		if err != nil {
+	// The library keeps them in the home folder, by group and client id: those of an earlier run would be gone on from.
+	forget := func() {
+		if err := os.RemoveAll(filepath.Join(os.Getenv("HOME"), ".rocketmq_client_go", "g-"+topic)); err != nil {
 			t.Error(err)
 		}
-	})
+	}
+	forget()
+	t.Cleanup(forget) // when the consumers have ended
 	boxes := [2]*inbox{{}, {}}
 	for _, box := range boxes {
 		s.consume(t, "g-"+topic, topic, consumer.MessageSelector{}, box.add, consumer.WithConsumerModel(consumer.BroadCasting))
